@@ -117,7 +117,8 @@ func answer(p Packet, in string) Packet {
 	return Packet{In: in, Tuple: p.reverse()}
 }
 
-// answered requires that the answer to what has arrived at a host reaches who has sent it, as the answer.
+// answered sends the answer to a packet that has arrived. It requires that the sender gets it, with the addresses
+// exchanged.
 func (w *world) answered(from string, sent Packet, at string, got Step) {
 	w.t.Helper()
 	back := answer(got.Packet, "veth0")

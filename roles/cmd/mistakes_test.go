@@ -38,8 +38,8 @@ func TestUnpeerOfNobody(t *testing.T) {
 	require.EqualError(t, err, `there is no peer "genoa": cluster milan has none`)
 }
 
-// TestUnpeerPrintsNoWarningOfTheAPIServer: unpeer deletes tenant namespaces in both clusters, of which the
-// policy liqod-tenants warns who does it by hand. Other commands print what the API server warns about.
+// TestUnpeerPrintsNoWarningOfTheAPIServer: unpeer deletes the tenant namespaces in both clusters. The policy
+// liqod-tenants warns of such a deletion, and is meant for kubectl. Other commands print the warnings of the API server.
 func TestUnpeerPrintsNoWarningOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]io.Writer{"unpeer": io.Discard, "peer": os.Stderr} {

@@ -19,8 +19,8 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
-// TestRefusal: a refusal is told once, and tried again. One that is longer than the API server accepts in a condition
-// is shortened.
+// TestRefusal: a refusal is reported once, and the pod is created again later. The message of a condition is shortened
+// to the length that the API server accepts.
 func TestRefusal(t *testing.T) {
 	forbidden := func(why string) *apierrors.StatusError {
 		return apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(why))
