@@ -3,6 +3,7 @@ package roles
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -59,6 +60,8 @@ func reference(commands []*cobra.Command) string {
 			b.WriteString(reference(c.Commands()))
 			continue
 		}
+		c.SetOut(io.Discard)
+		_ = c.Help() // gives it its texts
 		about := c.Long
 		if about == "" {
 			about = c.Short + "."

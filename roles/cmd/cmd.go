@@ -82,7 +82,7 @@ func New(program string, build Build) []*cobra.Command {
 }
 
 func (c *commands) all() []*cobra.Command {
-	return completeKubeconfigs(describe(c.helpTexts(), []*cobra.Command{
+	return completeKubeconfigs(c.helped([]*cobra.Command{
 		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(), c.storage(), c.uninstall(), c.versions(),
 	}))
 }
@@ -93,23 +93,28 @@ var helpYAML string
 // helpText says what a command is for.
 type helpText struct{ Long, Example string }
 
-// helpTexts returns those of help.yaml, by the path of the command.
-func (c *commands) helpTexts() (out map[string]helpText) {
-	_ = yaml.Unmarshal([]byte(strings.ReplaceAll(helpYAML, "${program}", c.program)), &out) // TestHelpTexts reads it
-	return out
-}
-
-// describe gives each command its help, and returns the commands.
-func describe(texts map[string]helpText, commands []*cobra.Command) []*cobra.Command {
+// helped has commands, and those below them, describe themselves when a person asks for their help. A process that
+// runs roles has the commands, too, and does not read the texts.
+func (c *commands) helped(commands []*cobra.Command) []*cobra.Command {
 	for _, cmd := range commands {
-		has := texts[cmd.CommandPath()]
-		cmd.Long = has.Long
-		if has.Example != "" {
-			cmd.Example = "  " + strings.ReplaceAll(has.Example, "\n", "\n  ")
-		}
-		describe(texts, cmd.Commands())
+		usual := cmd.HelpFunc()
+		cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+			c.describe(cmd)
+			usual(cmd, args)
+		})
 	}
 	return commands
+}
+
+// describe gives a command its text of help.yaml.
+func (c *commands) describe(cmd *cobra.Command) {
+	var texts map[string]helpText
+	_ = yaml.Unmarshal([]byte(strings.ReplaceAll(helpYAML, "${program}", c.program)), &texts) // TestHelpTexts reads it
+	has := texts[strings.TrimPrefix(cmd.CommandPath(), c.program+" ")]
+	cmd.Long = has.Long
+	if has.Example != "" {
+		cmd.Example = "  " + strings.ReplaceAll(has.Example, "\n", "\n  ")
+	}
 }
 
 // interruptible ends the context of a command at the first signal.

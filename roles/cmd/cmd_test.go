@@ -118,17 +118,20 @@ func code(err error) int {
 func TestHelpTexts(t *testing.T) {
 	var texts map[string]helpText
 	require.NoError(t, yaml.UnmarshalStrict([]byte(helpYAML), &texts))
+	c := &commands{program: "liqod"}
 	var see func([]*cobra.Command)
 	see = func(commands []*cobra.Command) {
 		for _, cmd := range commands {
 			path := cmd.CommandPath()
+			require.Empty(t, cmd.Long, "%s: only its help reads the texts", path)
+			c.describe(cmd)
 			require.Equal(t, !cmd.Hidden && (!cmd.HasSubCommands() || cmd.HasFlags()), cmd.Long != "", path)
 			require.NotContains(t, cmd.Long+cmd.Example, "${", path)
 			delete(texts, path)
 			see(cmd.Commands())
 		}
 	}
-	see((&commands{program: "liqod"}).all())
+	see(c.all())
 	require.Empty(t, texts, "no commands")
 }
 
