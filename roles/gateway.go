@@ -19,13 +19,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/netfabric/host"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/liqod/liqod/peering/link"
@@ -303,14 +303,14 @@ func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 
 // closedRanges returns the known ranges of this cluster in which no gateway of a peer may
 // have its address.
-func closedRanges(ranges *exchange.Ranges, reserved []netip.Prefix) func() []ipam.Range {
-	return func() (out []ipam.Range) {
+func closedRanges(ranges *exchange.Ranges, reserved []netip.Prefix) func() []ipamv1alpha1.NamedRange {
+	return func() (out []ipamv1alpha1.NamedRange) {
 		own, _ := ranges.Own()
 		for _, r := range own.Services {
-			out = append(out, ipam.Range{Prefix: r, Name: "a Service range"})
+			out = append(out, ipamv1alpha1.NamedRange{Prefix: r, Name: "a Service range"})
 		}
 		for _, r := range reserved {
-			out = append(out, ipam.Range{Prefix: r, Name: "a reserved range"})
+			out = append(out, ipamv1alpha1.NamedRange{Prefix: r, Name: "a reserved range"})
 		}
 		return out
 	}

@@ -14,7 +14,6 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -40,14 +39,14 @@ type Surroundings struct {
 	// Keys are the WireGuard keys in use, each with the name of its owner for messages.
 	Keys map[string]string
 	// Views are the ranges under which this cluster sees other peers.
-	Views []ipam.Range
+	Views []ipamv1alpha1.NamedRange
 }
 
 // special and metadata are ranges that no peer is seen under.
 var special, metadata = ipamv1alpha1.SpecialRanges(), ipamv1alpha1.MetadataServices()
 
 // Overlap names the first of the ranges that p overlaps, and "" if there is none.
-func Overlap(p netip.Prefix, ranges []ipam.Range) string {
+func Overlap(p netip.Prefix, ranges []ipamv1alpha1.NamedRange) string {
 	for _, r := range ranges {
 		if r.Prefix.Overlaps(p) {
 			return fmt.Sprintf("%s, %s", r.Prefix, r.Name)
@@ -57,15 +56,15 @@ func Overlap(p netip.Prefix, ranges []ipam.Range) string {
 }
 
 // Named returns the prefixes as ranges of one name.
-func Named(name string, prefixes []netip.Prefix) (out []ipam.Range) {
+func Named(name string, prefixes []netip.Prefix) (out []ipamv1alpha1.NamedRange) {
 	for _, p := range prefixes {
-		out = append(out, ipam.Range{Prefix: p, Name: name})
+		out = append(out, ipamv1alpha1.NamedRange{Prefix: p, Name: name})
 	}
 	return out
 }
 
 // inside are the ranges that lead to something in this cluster.
-func (s Surroundings) inside() []ipam.Range {
+func (s Surroundings) inside() []ipamv1alpha1.NamedRange {
 	return slices.Concat(
 		Named("a pod range of "+s.ClusterID, s.Own.Pods), Named("a range of Services of "+s.ClusterID, s.Own.Services),
 		Named("an external range of "+s.ClusterID, s.Own.External), Named("a node of "+s.ClusterID, Singles(s.Own.Nodes)),
@@ -194,7 +193,7 @@ func (s Surroundings) CheckView(own, view netip.Prefix) error {
 	if err := (plan.Map{Own: own, View: view}).Check(); err != nil {
 		return err
 	}
-	for _, taken := range [][]ipam.Range{special, metadata, s.inside(), Named("a reserved range of "+s.ClusterID, s.Own.Reserved), s.Views} {
+	for _, taken := range [][]ipamv1alpha1.NamedRange{special, metadata, s.inside(), Named("a reserved range of "+s.ClusterID, s.Own.Reserved), s.Views} {
 		if is := Overlap(view, taken); is != "" {
 			return fmt.Errorf("%s overlaps %s", view, is)
 		}
@@ -295,7 +294,7 @@ func (s Surroundings) CheckEndpointAddr(addr netip.Addr) error {
 	if addr.Zone() != "" || addr.Is4In6() {
 		return fmt.Errorf("%.64q: plain IPv4 and IPv6 addresses are accepted", addr)
 	}
-	for _, no := range [][]ipam.Range{special, metadata, s.inside(), s.Views} {
+	for _, no := range [][]ipamv1alpha1.NamedRange{special, metadata, s.inside(), s.Views} {
 		if is := Overlap(netip.PrefixFrom(addr, addr.BitLen()), no); is != "" {
 			return fmt.Errorf("%s is of %s: an address outside of %s is accepted", addr, is, s.ClusterID)
 		}

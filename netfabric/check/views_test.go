@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -38,7 +38,7 @@ func romeSurroundings() Surroundings {
 			Services: prefixList("10.96.0.0/12"), Reserved: prefixList("172.20.0.0/16"),
 			Nodes: []netip.Addr{netip.MustParseAddr("192.168.0.11"), netip.MustParseAddr("fd00:1::11")}, APIServer: []netip.Addr{netip.MustParseAddr("172.21.0.5")}},
 		Keys:  map[string]string{gatewayKey(1): "a gateway of rome", gatewayKey(77): "a gateway of paris"},
-		Views: []ipam.Range{{Prefix: netip.MustParsePrefix("10.81.0.0/16"), Name: "a range under which paris is seen"}},
+		Views: []ipamv1alpha1.NamedRange{{Prefix: netip.MustParsePrefix("10.81.0.0/16"), Name: "a range under which paris is seen"}},
 	}
 }
 

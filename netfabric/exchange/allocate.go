@@ -35,7 +35,7 @@ type Reserved interface {
 	// HasSynced returns true when Reserved can be called.
 	HasSynced() bool
 	// Reserved returns the ranges, or the reason why they are unknown: then nothing is given.
-	Reserved() ([]ipam.Range, error)
+	Reserved() ([]ipamv1alpha1.NamedRange, error)
 	// Subscribe makes f be called when the ranges may have changed. It is called before
 	// anything runs. f returns at once.
 	Subscribe(f func())

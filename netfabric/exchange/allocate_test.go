@@ -18,7 +18,6 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/netfabric/ipam"
 )
 
 func TestNetworks(t *testing.T) {
@@ -514,7 +513,7 @@ func TestReservedLater(t *testing.T) {
 	r.network("first", "10.42.0.0/16")
 	r.actor().settle()
 	a := r.actor(func(c *AllocateConfig) {
-		c.Reserved = &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.7.0/24"), Name: "reserved by ipam.reservedSubnets"}}}
+		c.Reserved = &fixedRanges{list: []ipamv1alpha1.NamedRange{{Prefix: netip.MustParsePrefix("10.42.7.0/24"), Name: "reserved by ipam.reservedSubnets"}}}
 	})
 	a.settle()
 	n := r.getNetwork("first")

@@ -28,7 +28,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
-	"github.com/liqod/liqod/netfabric/ipam"
 )
 
 // ExchangeConfig configures an Exchange.
@@ -243,7 +242,7 @@ func (f *facts) conflicts(c *networkingv1beta1.Connection) {
 	}
 	for _, m := range c.Spec.Remote {
 		if p, ok := m.View.Prefix(); ok {
-			f.Views = append(f.Views, ipam.Range{Prefix: p, Name: "a range under which another peer is seen"})
+			f.Views = append(f.Views, ipamv1alpha1.NamedRange{Prefix: p, Name: "a range under which another peer is seen"})
 		}
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -240,7 +239,7 @@ func (r *Ranges) publishedPods(own check.Own, before [][]netip.Prefix) []netip.P
 
 // Reserved implements Reserved. Where the ranges of pods are found, so is the room for those
 // of the next Nodes.
-func (r *Ranges) Reserved() ([]ipam.Range, error) {
+func (r *Ranges) Reserved() ([]ipamv1alpha1.NamedRange, error) {
 	own, err := r.Own()
 	if err != nil {
 		return nil, err

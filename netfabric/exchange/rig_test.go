@@ -27,7 +27,6 @@ import (
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/check"
-	"github.com/liqod/liqod/netfabric/ipam"
 )
 
 const tenant = "liqo-tenant-milan"
@@ -93,7 +92,7 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 	group := factory.IPAM().V1alpha1()
 	cfg := AllocateConfig{
 		Pools: ranges("10.80.0.0/14", "fd80::/46"), Keep: keepsAll, External: ranges("10.70.0.0/27", "fd70::/123"),
-		Reserved: &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
+		Reserved: &fixedRanges{list: []ipamv1alpha1.NamedRange{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
 		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(),
 		Env: loop.Env{Clock: r.clk, Log: zap.NewNop()},
 	}
@@ -108,7 +107,7 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 // fixedRanges are reserved ranges that a test chooses.
 type fixedRanges struct {
 	mu   sync.Mutex
-	list []ipam.Range
+	list []ipamv1alpha1.NamedRange
 	err  error
 	told []func()
 }
@@ -116,7 +115,7 @@ type fixedRanges struct {
 func (f *fixedRanges) HasSynced() bool       { return true }
 func (f *fixedRanges) Subscribe(told func()) { f.told = append(f.told, told) }
 
-func (f *fixedRanges) Reserved() ([]ipam.Range, error) {
+func (f *fixedRanges) Reserved() ([]ipamv1alpha1.NamedRange, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.list, f.err

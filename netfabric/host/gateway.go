@@ -19,13 +19,13 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -42,10 +42,10 @@ type TunnelHost interface {
 type GatewayConfig struct {
 	ClusterID string
 	Ports     plan.Ports
-	AnySender bool                // as in Settings
-	MTU       int                 // of the underlay
-	Addresses []netip.Addr        // of the underlay, at most one of each family
-	Closed    func() []ipam.Range // as in Settings, as they are now; it may be nil
+	AnySender bool                             // as in Settings
+	MTU       int                              // of the underlay
+	Addresses []netip.Addr                     // of the underlay, at most one of each family
+	Closed    func() []ipamv1alpha1.NamedRange // as in Settings, as they are now; it may be nil
 	// Keys has the private key. It is read until it returns no error.
 	Keys KeyStore
 	// KeyAge is the age from which on the key is replaced; 0: it never is.

@@ -19,7 +19,6 @@ import (
 	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -46,7 +45,7 @@ type Settings struct {
 	MTU       int  // of the underlay of this host
 	// Closed are ranges of this cluster that no gateway of a peer may be at: those of its
 	// Services, and others that its nodes reach.
-	Closed []ipam.Range
+	Closed []ipamv1alpha1.NamedRange
 
 	// AllPods reports whether a peer reaches all pods of this node, and not those of Objects.Shared
 	// alone, by spec.trust of its Connection. A gateway needs none.

@@ -15,7 +15,6 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -101,7 +100,7 @@ func TestBuildInput(t *testing.T) {
 	keys := publicKeys(t, 6)
 	settings := Settings{
 		ClusterID: "rome", Self: "gw-a", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500, Via: func(string) string { return "gw-a" },
-		Use: map[string]int{"milan": 1, "oslo": 7}, Endpoint: firstEndpoint, AllPods: everyPod, Closed: []ipam.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
+		Use: map[string]int{"milan": 1, "oslo": 7}, Endpoint: firstEndpoint, AllPods: everyPod, Closed: []ipamv1alpha1.NamedRange{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
 	}
 	good := func() Objects {
 		return Objects{
@@ -255,7 +254,7 @@ func TestEndpointsOfPeers(t *testing.T) {
 			Gateways: []Announcement{ownGateway(keys[0])},
 		}, Settings{
 			ClusterID: "rome", Self: "gw-a", Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500, Endpoint: firstEndpoint,
-			Closed: []ipam.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
+			Closed: []ipamv1alpha1.NamedRange{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
 		})
 		require.NoError(t, err)
 		require.Equal(t, want, in.Peers[0].Gateways[0].Endpoint.String(), address)

@@ -19,11 +19,11 @@ func External(ranges []netip.Prefix, setting string) (Config, error) {
 		if err := plan.CheckExternal(p); err != nil {
 			return Config{}, err
 		}
-		cfg.Reserved = append(cfg.Reserved, Range{Prefix: gateways(p), Name: "the gateways' addresses of an external range"})
+		cfg.Reserved = append(cfg.Reserved, ipamv1alpha1.NamedRange{Prefix: gateways(p), Name: "the gateways' addresses of an external range"})
 		if p.Addr().Is4() {
-			cfg.Reserved = append(cfg.Reserved, Range{Prefix: netip.PrefixFrom(plan.Last(p), p.Addr().BitLen()), Name: "the last address of an external range"})
+			cfg.Reserved = append(cfg.Reserved, ipamv1alpha1.NamedRange{Prefix: netip.PrefixFrom(plan.Last(p), p.Addr().BitLen()), Name: "the last address of an external range"})
 		}
-		cfg.Refused = append(cfg.Refused, Range{Prefix: p, Name: "an external range of this cluster"})
+		cfg.Refused = append(cfg.Refused, ipamv1alpha1.NamedRange{Prefix: p, Name: "an external range of this cluster"})
 	}
 	return cfg, nil
 }

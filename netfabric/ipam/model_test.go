@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/stretchr/testify/require"
 )
@@ -85,7 +86,7 @@ func (m model) take(req Request) (netip.Prefix, bool) {
 func small() Config {
 	return Config{
 		Pools: ranges("10.0.0.0/25", "10.1.0.0/26", "fd00::/122"), Keep: ranges("10.0.0.0/24", "10.2.0.0/25", "fd00::/121"),
-		Reserved: []Range{{Prefix: prefix("10.0.0.16/28"), Name: "x"}, {Prefix: prefix("10.0.0.20/31"), Name: "nested"}, {Prefix: prefix("10.1.0.7/32"), Name: "y"}, {Prefix: prefix("fd00::4/126"), Name: "z"}},
+		Reserved: []ipamv1alpha1.NamedRange{{Prefix: prefix("10.0.0.16/28"), Name: "x"}, {Prefix: prefix("10.0.0.20/31"), Name: "nested"}, {Prefix: prefix("10.1.0.7/32"), Name: "y"}, {Prefix: prefix("fd00::4/126"), Name: "z"}},
 	}
 }
 
@@ -165,7 +166,7 @@ func FuzzBadInput(f *testing.F) {
 	f.Add("224.0.0.0/3", "255.255.255.255/32", "0.0.0.0/0")
 	f.Fuzz(func(t *testing.T, pool, reserved, ask string) {
 		parse := func(s string) netip.Prefix { p, _ := netip.ParsePrefix(s); return p }
-		s, err := New(Config{Pools: []netip.Prefix{parse(pool)}, Keep: []netip.Prefix{parse(pool)}, Reserved: []Range{{Prefix: parse(reserved), Name: "reserved"}}})
+		s, err := New(Config{Pools: []netip.Prefix{parse(pool)}, Keep: []netip.Prefix{parse(pool)}, Reserved: []ipamv1alpha1.NamedRange{{Prefix: parse(reserved), Name: "reserved"}}})
 		if err != nil {
 			return
 		}

@@ -10,9 +10,6 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// Range is a range with a name that describes it for people, as in "a pod range of this cluster".
-type Range = ipamv1alpha1.NamedRange
-
 // Config has the ranges of a Space.
 type Config struct {
 	// Pools are the ranges to allocate from if the requested range is not used. Their order
@@ -24,9 +21,9 @@ type Config struct {
 	// free. A requested range elsewhere is replaced by one of the pools.
 	Keep []netip.Prefix
 	// Reserved are ranges that no allocation may overlap.
-	Reserved []Range
+	Reserved []ipamv1alpha1.NamedRange
 	// Refused are ranges that no requested range may overlap.
-	Refused []Range
+	Refused []ipamv1alpha1.NamedRange
 	// Most is the maximum number of allocations. 0 means no limit.
 	Most int
 }
@@ -35,7 +32,7 @@ type Config struct {
 type Space struct {
 	cfg Config
 	// reserved is sorted by range.
-	reserved []Range
+	reserved []ipamv1alpha1.NamedRange
 }
 
 // Request is a request for a range.
@@ -93,11 +90,11 @@ func New(cfg Config) (*Space, error) {
 	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special, ipamv1alpha1.MetadataServices())}
 	s.cfg.Pools, s.cfg.Keep = slices.Clone(cfg.Pools), slices.Clone(cfg.Keep)
 	s.cfg.Refused = slices.Concat(cfg.Refused, special)
-	slices.SortStableFunc(s.reserved, func(a, b Range) int { return a.Prefix.Compare(b.Prefix) })
+	slices.SortStableFunc(s.reserved, func(a, b ipamv1alpha1.NamedRange) int { return a.Prefix.Compare(b.Prefix) })
 	return s, nil
 }
 
-func prefixes(ranges []Range) []netip.Prefix {
+func prefixes(ranges []ipamv1alpha1.NamedRange) []netip.Prefix {
 	out := make([]netip.Prefix, len(ranges))
 	for i, r := range ranges {
 		out[i] = r.Prefix

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -31,7 +32,7 @@ func space(t testing.TB, cfg Config) *Space {
 func usual(t testing.TB) *Space {
 	return space(t, Config{
 		Setting: "pools", Pools: ranges("10.80.0.0/14", "fd6c:6971:6f00::/47"), Keep: ranges("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
-		Reserved: []Range{{Prefix: prefix("10.244.0.0/16"), Name: "a pod range of this cluster"}, {Prefix: prefix("10.96.0.0/12"), Name: "a service range of this cluster"}, {Prefix: prefix("fd00:10:244::/48"), Name: "a pod range of this cluster"}},
+		Reserved: []ipamv1alpha1.NamedRange{{Prefix: prefix("10.244.0.0/16"), Name: "a pod range of this cluster"}, {Prefix: prefix("10.96.0.0/12"), Name: "a service range of this cluster"}, {Prefix: prefix("fd00:10:244::/48"), Name: "a pod range of this cluster"}},
 	})
 }
 
@@ -209,8 +210,8 @@ func TestBadSpaces(t *testing.T) {
 		"a pool with host bits": {Pools: ranges("10.80.0.1/16")},
 		"a pool of everything":  {Pools: ranges("0.0.0.0/0")},
 		"no range is kept":      {Keep: []netip.Prefix{{}}},
-		"no range is reserved":  {Reserved: []Range{{Name: "x"}}},
-		"no range is refused":   {Refused: []Range{{Name: "x"}}},
+		"no range is reserved":  {Reserved: []ipamv1alpha1.NamedRange{{Name: "x"}}},
+		"no range is refused":   {Refused: []ipamv1alpha1.NamedRange{{Name: "x"}}},
 	} {
 		_, err := New(cfg)
 		require.ErrorContains(t, err, "is not a range without host bits", name)
@@ -251,7 +252,7 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	cfg, err := External(ranges("10.70.0.0/27", "fd70::/123"), "external")
 	require.NoError(t, err)
-	cfg.Refused = append(cfg.Refused, Range{Prefix: prefix("10.244.0.0/16"), Name: "a pod range of this cluster"})
+	cfg.Refused = append(cfg.Refused, ipamv1alpha1.NamedRange{Prefix: prefix("10.244.0.0/16"), Name: "a pod range of this cluster"})
 	s := space(t, cfg)
 
 	take := func(r Record, addr string) (string, Record, error) {
@@ -304,7 +305,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	a := Allocation{Owner: "a", For: prefix("10.42.0.0/16"), Given: prefix("10.80.0.0/16")}
 	require.NoError(t, usual(t).Check(a))
-	s := space(t, Config{Reserved: []Range{{Prefix: prefix("10.80.7.0/24"), Name: "reserved by the configuration"}}})
+	s := space(t, Config{Reserved: []ipamv1alpha1.NamedRange{{Prefix: prefix("10.80.7.0/24"), Name: "reserved by the configuration"}}})
 	requireReason(t, s.Check(a), Overlaps, "10.80.0.0/16 was given, but overlaps 10.80.7.0/24, reserved by the configuration, now")
 	// What it has already is still the answer: the caller decides what becomes of it.
 	r, err := Record{}.With(a)

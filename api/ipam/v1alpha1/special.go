@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// NamedRange is a range of addresses with a name for people.
+// NamedRange is a range of addresses with a name for people, as in "a pod range of this cluster".
 //
 // +k8s:deepcopy-gen=false
 type NamedRange struct {
