@@ -415,25 +415,17 @@ func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodT
 
 // claims reads all claims, the classes of the cluster if pods may wait for claims, and how far the moves of data are.
 func (r *reading) claims(ctx context.Context) {
-	waiting := r.snap.Claiming()
-	r.read(ctx, report.ReadClaims, r.claimsIn(r.snap.Only, waiting))
-	if len(waiting) > 0 {
+	r.read(ctx, report.ReadClaims, r.claimsIn(r.snap.Only))
+	if len(r.snap.Claiming()) > 0 {
 		r.read(ctx, report.ReadClaims, r.classes())
 	}
 	r.copies(ctx, r.snap.Only)
 }
 
-// claimsIn reads the claims of a namespace, or all. waiting are the namespaces that the snapshot has also without claims.
-func (r *reading) claimsIn(namespace string, waiting []string) read {
+// claimsIn reads the claims of a namespace, or all.
+func (r *reading) claimsIn(namespace string) read {
 	return list(r.to.kube.CoreV1().PersistentVolumeClaims(namespace).List, metav1.ListOptions{}, func(l *corev1.PersistentVolumeClaimList) {
-		claims := map[string][]corev1.PersistentVolumeClaim{}
-		for _, namespace := range waiting {
-			claims[namespace] = nil
-		}
-		for i := range l.Items {
-			claims[l.Items[i].Namespace] = append(claims[l.Items[i].Namespace], l.Items[i])
-		}
-		r.snap.Claims = claims
+		r.snap.Claims = append([]corev1.PersistentVolumeClaim{}, l.Items...) // not nil, also if there are none
 	})
 }
 
@@ -450,7 +442,7 @@ func (r *reading) copies(ctx context.Context, namespace string) {
 	moves := func(claim corev1.PersistentVolumeClaim) bool {
 		return claim.Annotations[offloadingv1beta1.MoveToAnnotation] != ""
 	}
-	if slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(r.snap.Claims))...), moves) {
+	if slices.ContainsFunc(r.snap.Claims, moves) {
 		copies, err := move.Copies(ctx, r.to.kube, namespace)
 		r.note(report.ReadPods, err, func() { r.snap.Copies = copies })
 	}

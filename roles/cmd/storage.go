@@ -57,7 +57,7 @@ func (c *commands) lookAtStorage(ctx context.Context, to *clients, namespace str
 			return namespace != "" && (v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != namespace)
 		})
 	}))
-	r.read(ctx, report.ReadStoredClaims, r.claimsIn(namespace, nil))
+	r.read(ctx, report.ReadStoredClaims, r.claimsIn(namespace))
 	r.read(ctx, report.ReadStoredClass, r.classes())
 	r.read(ctx, report.ReadStoredSpaces, list(core.Namespaces().List, all, func(l *corev1.NamespaceList) { s.Namespaces = l.Items }))
 	r.together(ctx, report.ReadMaps)

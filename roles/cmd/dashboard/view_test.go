@@ -113,7 +113,7 @@ func TestVolumes(t *testing.T) {
 			Status:     corev1.PersistentVolumeStatus{Phase: phase},
 		}
 	}
-	p.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {claim("data", corev1.ClaimBound), claim("gone", corev1.ClaimLost)}, "other": nil}
+	p.Claims = []corev1.PersistentVolumeClaim{claim("data", corev1.ClaimBound), claim("gone", corev1.ClaimLost)}
 	p.Volumes = []corev1.PersistentVolume{volume("data", corev1.VolumeBound), volume("old", corev1.VolumeReleased)}
 	have := view(p)
 	var shown [][]string
@@ -146,7 +146,7 @@ func TestPodOfAClaim(t *testing.T) {
 	p := shop()
 	pod := &p.Pods[3]
 	pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-	p.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {}}
+	p.Claims = []corev1.PersistentVolumeClaim{}
 	first := view(p).Namespaces[0].Pods[0]
 	require.Equal(t, []string{"web-4", "ClaimMissing", "PersistentVolumeClaim data does not exist"}, []string{first.Name, first.State, first.Why})
 }

@@ -32,12 +32,7 @@ type place struct {
 }
 
 // String implements fmt.Stringer.
-func (p place) String() string {
-	if p.cluster == "" {
-		return "this cluster"
-	}
-	return "cluster " + p.cluster
-}
+func (p place) String() string { return report.Place(p.cluster) }
 
 // copy is the value of the annotation by which the volume here is deleted.
 func (p place) copy() string {

@@ -62,7 +62,7 @@ func TestMoves(t *testing.T) {
 			volume := volumeFor("u1", "milan", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound })
 			s := healthy(t)
 			s.Program, s.Taken, s.Volumes, s.Copies = "liqod", now, []corev1.PersistentVolume{volume}, tc.copies
-			s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {claim}}
+			s.Claims = []corev1.PersistentVolumeClaim{claim}
 			s.Classes = []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}
 			list := s.Storage()
 			row, status := list.Volumes[0], Summarize(s)

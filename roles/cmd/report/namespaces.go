@@ -300,19 +300,15 @@ func (c *checker) movingData() {
 
 // moves returns the moves of data, by namespace and name of the claim.
 func (s *Snapshot) moves() (out []Move) {
-	places := map[string]string{}
-	for i := range s.Volumes {
-		places[s.Volumes[i].Name] = thisCluster
-		if peer := s.Volumes[i].Labels[corev1beta1.RemoteClusterIDLabel]; peer != "" {
-			places[s.Volumes[i].Name] = "cluster " + peer
+	for i := range s.Claims {
+		m := s.moveOf(&s.Claims[i], "unknown")
+		if m == nil {
+			continue
 		}
-	}
-	for _, namespace := range slices.Sorted(maps.Keys(s.Claims)) {
-		for _, pvc := range s.Claims[namespace] {
-			if m := s.moveOf(&pvc, cmp.Or(places[pvc.Spec.VolumeName], "unknown")); m != nil {
-				out = append(out, *m)
-			}
+		if volume := s.volumeOf(&s.Claims[i]); volume != nil {
+			m.From = Place(volume.Labels[corev1beta1.RemoteClusterIDLabel])
 		}
+		out = append(out, *m)
 	}
 	return out
 }

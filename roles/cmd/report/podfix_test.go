@@ -37,7 +37,7 @@ func TestArgumentsOfFixes(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal(data, &all))
 	s := healthy(t)
 	broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status"))
-	s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}}}
+	s.Claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}}
 	c := &checker{Snapshot: s}
 	pod := c.workloads()[0]
 	pod.verdict.pvc = "data"

@@ -332,7 +332,7 @@ type claimCause struct {
 // claimCause returns the first of a pod's claims that keeps it from running, or nil. It is nil for
 // claims that could not be read.
 func (s *Snapshot) claimCause(pod *corev1.Pod) *claimCause {
-	if _, read := s.Claims[pod.Namespace]; !read {
+	if s.Claims == nil {
 		return nil
 	}
 	for _, name := range claimsOf(pod) {
@@ -350,7 +350,7 @@ func (s *Snapshot) claimCause(pod *corev1.Pod) *claimCause {
 
 // claimNamed returns a claim that was read, or nil.
 func (s *Snapshot) claimNamed(namespace, name string) *corev1.PersistentVolumeClaim {
-	return first(s.Claims[namespace], func(c *corev1.PersistentVolumeClaim) bool { return c.Name == name })
+	return first(s.Claims, func(c *corev1.PersistentVolumeClaim) bool { return c.Namespace == namespace && c.Name == name })
 }
 
 func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *claimCause {

@@ -129,9 +129,9 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			if s.Classes = tc.classes; tc.classes == nil {
 				s.Classes = []*storagev1.StorageClass{usual, class("liqo", "liqo.io/storage")}
 			}
-			s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": nil}
+			s.Claims = []corev1.PersistentVolumeClaim{}
 			if tc.claim != nil {
-				s.Claims["shop"] = append(s.Claims["shop"], *tc.claim)
+				s.Claims = append(s.Claims, *tc.claim)
 			}
 			if tc.event != "" {
 				s.Events = []corev1.Event{{Type: corev1.EventTypeWarning, Reason: cmp.Or(tc.says, "ProvisioningFailed"), Message: tc.event, LastTimestamp: ago(time.Minute),
@@ -203,7 +203,7 @@ func waitingForStorage(t *testing.T, change func(*corev1.PersistentVolumeClaim))
 	claim.Spec.StorageClassName, claim.Status.Phase = new("liqo"), corev1.ClaimPending
 	change(&claim)
 	s.Classes = []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}}
-	s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {claim}}
+	s.Claims = []corev1.PersistentVolumeClaim{claim}
 	p := corev1.Pod{}
 	p.Namespace, p.Name, p.CreationTimestamp = "shop", "one", ago(time.Hour)
 	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}

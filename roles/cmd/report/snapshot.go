@@ -153,9 +153,9 @@ type Snapshot struct {
 	Templates map[types.UID]corev1.PodTemplateSpec
 	// Budgets are read while a virtual node is being removed.
 	Budgets []policyv1.PodDisruptionBudget
-	// Claims are those of Only, or of the cluster, by namespace. It has the namespaces with claims, and those that
-	// Claiming returns. Classes are all of the cluster, if Claiming returns some.
-	Claims  map[string][]corev1.PersistentVolumeClaim
+	// Claims are those of Only, or of the cluster; nil if they were not read. Classes are all of the cluster, if
+	// Claiming returns some.
+	Claims  []corev1.PersistentVolumeClaim
 	Classes []*storagev1.StorageClass
 	// Namespaces are all of the cluster. Only storage list reads them.
 	Namespaces []corev1.Namespace

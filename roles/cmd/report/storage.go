@@ -56,6 +56,19 @@ const volumePrefix = "pvc-"
 // thisCluster is the place of data in this cluster.
 const thisCluster = "this cluster"
 
+// Place names the cluster that data is in, by the id of a provider; empty is this cluster.
+func Place(id string) string {
+	if id == "" {
+		return thisCluster
+	}
+	return "cluster " + id
+}
+
+// volumeOf returns the volume of a claim, or nil.
+func (s *Snapshot) volumeOf(pvc *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	return first(s.Volumes, func(v *corev1.PersistentVolume) bool { return v.Name == pvc.Spec.VolumeName })
+}
+
 // StoredVolume is a volume of the class liqo, or of a claim that a peer has in this cluster.
 type StoredVolume struct {
 	// Namespace and Claim are those of the claim of a user, in the cluster of Owner.
@@ -99,21 +112,16 @@ func (s *Snapshot) Storage() Storage {
 	for i := range s.Volumes {
 		l.volumes[s.Volumes[i].Name] = &s.Volumes[i]
 	}
-	var all []*corev1.PersistentVolumeClaim
-	for _, namespace := range slices.Sorted(maps.Keys(s.Claims)) {
-		for i := range s.Claims[namespace] {
-			all = append(all, &s.Claims[namespace][i])
-		}
-	}
-	for _, claim := range all {
+	for i := range s.Claims {
+		claim := &s.Claims[i]
 		l.claims[claim.UID] = claim
 		if isReal(claim) {
 			l.real[types.UID(claim.Name)] = claim
 		}
 	}
 	twins := l.twinNamespaces()
-	for _, claim := range all {
-		switch {
+	for i := range s.Claims {
+		switch claim := &s.Claims[i]; {
 		case isReal(claim):
 			l.leftReal(claim)
 		case twins[claim.Namespace] != nil:
@@ -213,7 +221,7 @@ func (l *storing) dataIn(volume *corev1.PersistentVolume) string {
 		if twin := l.twinIn(peer, volume); twin != "" {
 			return fmt.Sprintf("cluster %s, namespace %s", peer, twin)
 		}
-		return "cluster " + peer
+		return Place(peer)
 	}
 	if node := nodeOf(volume); node != "" {
 		return thisCluster + ", node " + node
@@ -401,13 +409,13 @@ func (s Storage) Text() string {
 		if v.Phase == VolumeWaiting {
 			phase += " " + v.Why
 		}
-		return Line(fmt.Sprintf("%s/%s", v.Namespace, v.Claim)) + "\t" + Line(v.ownedBy()) + "\t" + v.Size + "\t" + Line(v.Where) + "\t" + Line(phase)
+		return Line(fmt.Sprintf("%s/%s", v.Namespace, v.Claim)) + "\t" + Line(Place(v.Owner)) + "\t" + v.Size + "\t" + Line(v.Where) + "\t" + Line(phase)
 	})
 	for _, v := range s.Volumes {
 		if v.Phase == VolumeWaiting || v.Why == "" {
 			continue
 		}
-		fmt.Fprintf(&b, "\n%s/%s of %s, %s in %s, is %s: %s\n", Line(v.Namespace), Line(v.Claim), Line(v.ownedBy()), v.Size, Line(v.Where), v.Phase, Line(v.Why))
+		fmt.Fprintf(&b, "\n%s/%s of %s, %s in %s, is %s: %s\n", Line(v.Namespace), Line(v.Claim), Line(Place(v.Owner)), v.Size, Line(v.Where), v.Phase, Line(v.Why))
 		finish, undo := "", ""
 		if v.Move != nil {
 			finish, undo = v.Move.Finish, v.Move.Undo
@@ -422,13 +430,6 @@ func (s Storage) Text() string {
 		fmt.Fprintf(&b, "\nNo right to read %s.\n", strings.Join(s.Unread, ", "))
 	}
 	return b.String()
-}
-
-func (v StoredVolume) ownedBy() string {
-	if v.Owner == "" {
-		return thisCluster
-	}
-	return "cluster " + v.Owner
 }
 
 // isEmpty reports whether the provider had made no volume when the consumer last saw its claim there.

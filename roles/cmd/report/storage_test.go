@@ -93,13 +93,7 @@ func TestListStorage(t *testing.T) {
 		}
 		return []corev1.Namespace{ns}
 	}
-	claims := func(list ...corev1.PersistentVolumeClaim) map[string][]corev1.PersistentVolumeClaim {
-		out := map[string][]corev1.PersistentVolumeClaim{}
-		for _, c := range list {
-			out[c.Namespace] = append(out[c.Namespace], c)
-		}
-		return out
-	}
+	claims := func(list ...corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaim { return list }
 	type volumes = []corev1.PersistentVolume
 	const adopt = "Offload namespace shop to cluster milan, create PersistentVolumeClaim shop/data if it is gone, and let its first pod run there:\n" +
 		"kubectl -n shop annotate pvc data liqo.io/adopt-remote-volume=true\n" +

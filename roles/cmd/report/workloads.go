@@ -310,7 +310,7 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 // dataOf returns the provider that has the data of a claim, or "". Without the volumes it is known as
 // long as the virtual node of the claim's first pod exists.
 func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
-	volume := first(s.Volumes, func(v *corev1.PersistentVolume) bool { return v.Name == pvc.Spec.VolumeName })
+	volume := s.volumeOf(pvc)
 	if volume == nil {
 		return s.providerOf(pvc.Annotations[SelectedNode])
 	}
