@@ -12,60 +12,42 @@ import (
 // subjectRights is the subject of the finding about objects that the user may not read.
 const subjectRights = "rights"
 
-// reads are the keys of Snapshot.Unread, and the resources that the rights to read them are about.
-var reads = []struct {
-	what      string
-	resources []string
-}{
-	{ReadKinds, nil},
-	{ReadInstallation, []string{"deployments.apps", "clusterrolebindings.rbac.authorization.k8s.io"}},
-	{ReadLeases, []string{"leases.coordination.k8s.io"}},
-	{ReadConfiguration, []string{"configmaps"}},
-	{ReadWebhooks, []string{"mutatingwebhookconfigurations.admissionregistration.k8s.io"}},
-	{ReadRules, []string{"validatingwebhookconfigurations.admissionregistration.k8s.io"}},
-	{ReadForeignClusters, []string{"foreignclusters.core.liqo.io"}},
-	{ReadTenants, []string{"namespaces"}},
-	{ReadNetworks, []string{"connections.networking.liqo.io", "networks.ipam.liqo.io"}},
-	{ReadMaps, []string{"namespacemaps.offloading.liqo.io"}},
-	{ReadOffers, []string{"resourceoffers.sharing.liqo.io"}},
-	{ReadQuotas, []string{"quotas.offloading.liqo.io"}},
-	{ReadVirtualNodes, []string{"virtualnodes.offloading.liqo.io"}},
-	{ReadNodes, []string{"nodes"}},
-	{ReadVKubelets, []string{"deployments.apps"}},
-	{ReadOffloadings, []string{"namespaceoffloadings.offloading.liqo.io"}},
-	{ReadPods, []string{"pods"}},
-	{ReadControllers, []string{"replicasets.apps", "statefulsets.apps", "jobs.batch"}},
-	{ReadClaims, []string{"persistentvolumeclaims", "storageclasses.storage.k8s.io"}},
-	{ReadStored, []string{"persistentvolumes"}},
-	{ReadEvents, []string{"events"}},
-	{ReadBudgets, []string{"poddisruptionbudgets.policy"}},
-	{ReadDaemonSets, []string{"daemonsets.apps"}},
-	{ReadRolePods, []string{"pods"}},
-	{ReadPolicies, nil}, // of one namespace only, as are the next
-	{ReadWorkloads, nil},
-	{ReadServices, nil},
+// reads are the keys of Snapshot.Unread, and the resources that the rights to read them are about, each once.
+var reads = []struct{ what, resources string }{
+	{ReadKinds, ""},
+	{ReadInstallation, "deployments.apps,clusterrolebindings.rbac.authorization.k8s.io"},
+	{ReadLeases, ""}, // in liqod's namespace, as the next: inNamespace
+	{ReadConfiguration, ""},
+	{ReadWebhooks, "mutatingwebhookconfigurations.admissionregistration.k8s.io"},
+	{ReadRules, "validatingwebhookconfigurations.admissionregistration.k8s.io"},
+	{ReadForeignClusters, "foreignclusters.core.liqo.io"},
+	{ReadTenants, "namespaces"},
+	{ReadNetworks, "connections.networking.liqo.io,networks.ipam.liqo.io"},
+	{ReadMaps, "namespacemaps.offloading.liqo.io"},
+	{ReadOffers, "resourceoffers.sharing.liqo.io"},
+	{ReadQuotas, "quotas.offloading.liqo.io"},
+	{ReadVirtualNodes, "virtualnodes.offloading.liqo.io"},
+	{ReadNodes, "nodes"},
+	{ReadVKubelets, ""},
+	{ReadOffloadings, "namespaceoffloadings.offloading.liqo.io"},
+	{ReadPods, "pods"},
+	{ReadControllers, "replicasets.apps,statefulsets.apps,jobs.batch"},
+	{ReadClaims, "persistentvolumeclaims,storageclasses.storage.k8s.io"},
+	{ReadStored, "persistentvolumes"},
+	{ReadEvents, "events"},
+	{ReadBudgets, "poddisruptionbudgets.policy"},
+	{ReadDaemonSets, "daemonsets.apps"},
+	{ReadRolePods, ""},
+	{ReadPolicies, ""}, // of one namespace only, as are the next
+	{ReadWorkloads, ""},
+	{ReadServices, ""},
 }
 
 // inNamespace are the resources that are read in liqod's namespace only.
-var inNamespace = []string{"leases.coordination.k8s.io", "configmaps"}
+const inNamespace = "leases.coordination.k8s.io,configmaps"
 
 // user is how API servers name the user of a forbidden request.
 var user = regexp.MustCompile(`User "([^"]+)"`)
-
-// rights are the resources that status and check read: those of all namespaces or of the cluster, and
-// those of liqod's namespace.
-func rights() (everywhere, here []string) {
-	for _, read := range reads {
-		for _, resource := range read.resources {
-			if slices.Contains(inNamespace, resource) {
-				here = append(here, resource)
-			} else if !slices.Contains(everywhere, resource) {
-				everywhere = append(everywhere, resource)
-			}
-		}
-	}
-	return everywhere, here
-}
 
 // refusals adds the findings about objects that could not be read for another reason than rights. It
 // returns what else could not be read, and the name of the user, if an error says it.
@@ -116,14 +98,19 @@ func (c *checker) reading() {
 	if name != "" {
 		who = fmt.Sprintf("user %q", name)
 	}
-	everywhere, here := rights()
+	var everywhere []string
+	for _, read := range reads {
+		if read.resources != "" {
+			everywhere = append(everywhere, read.resources)
+		}
+	}
 	known := ""
 	if slices.Contains(denied, ReadInstallation) {
 		known = "name the namespace of liqod with --namespace, or "
 	}
 	fix := known + fmt.Sprintf("use the kubeconfig of an administrator; or an administrator grants the rights:\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\n"+
 		"kubectl create clusterrolebinding liqod-status --clusterrole=liqod-status --user=%s\nkubectl -n %s create role liqod-status --verb=get,list --resource=%s\n"+
-		"kubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s", strings.Join(everywhere, ","), to, c.Namespace, strings.Join(here, ","), c.Namespace, to)
+		"kubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s", strings.Join(everywhere, ","), to, c.Namespace, inNamespace, c.Namespace, to)
 	c.Add(idRights, Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
 }
 
