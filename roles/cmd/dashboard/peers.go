@@ -61,8 +61,8 @@ func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 		ID: from.ClusterID, Role: string(from.Role), Health: from.Health, Message: from.Message, Server: from.APIServer,
 		Version: from.Version, Refused: from.Refused.String(), HostedPods: from.Hosted.Pods,
 		Given: bars(from.Given), Limit: from.Limit,
-		Uses:   from.Role == corev1beta1.RoleProvider || from.Role == corev1beta1.RoleConsumerAndProvider || len(from.VirtualNodes) > 0,
-		Serves: from.Role == corev1beta1.RoleConsumer || from.Role == corev1beta1.RoleConsumerAndProvider || from.Hosted.Pods > 0,
+		Uses:   report.Provides(from.Role) || len(from.VirtualNodes) > 0,
+		Serves: report.Consumes(from.Role) || from.Hosted.Pods > 0,
 	}
 	for _, f := range findings {
 		if f.Peer == from.ClusterID {
@@ -107,19 +107,13 @@ func way(from *report.Peer, findings []report.Finding, subject, condition string
 // bars are the resources of a room: cpu, memory and pods, then the others by name. Without a
 // capacity they are those in use.
 func bars(room report.Room) (out []Bar) {
-	first := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
-	order := func(name corev1.ResourceName) int {
-		if i := slices.Index(first, name); i >= 0 {
-			return i
-		}
-		return len(first)
-	}
+	known := []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceMemory, corev1.ResourceCPU} // the last one comes first
 	listed := room.Capacity
 	if listed == nil {
 		listed = room.Used
 	}
 	names := slices.SortedFunc(maps.Keys(listed), func(a, b corev1.ResourceName) int {
-		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(slices.Index(known, b), slices.Index(known, a)), cmp.Compare(a, b))
 	})
 	for _, name := range names {
 		used, capacity := room.Used[name], room.Capacity[name]

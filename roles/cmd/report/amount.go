@@ -92,26 +92,16 @@ type PodCounts struct {
 }
 
 func countPods(pods []placedPod) (out PodCounts) {
-	worst := OK
+	worst, states := OK, map[podState]int{}
 	for _, pod := range pods {
-		out.Pods++
-		switch pod.verdict.state {
-		case podReady:
-			out.Ready++
-		case podRefused:
-			out.Refused++
-		case podUnschedulable:
-			out.Unschedulable++
-		case podWaiting:
-			out.Waiting++
-		default:
-			out.NotReady++
-		}
+		states[pod.verdict.state]++
 		if level := pod.verdict.level; level.Rank() > worst.Rank() {
 			worst = level
 			out.Cause = clip(fmt.Sprintf("%s: %s: %s", pod.Name, pod.verdict.reason, pod.verdict.message))
 		}
 	}
+	out.Pods, out.Ready, out.NotReady = len(pods), states[podReady], states[podNotReady]
+	out.Refused, out.Unschedulable, out.Waiting = states[podRefused], states[podUnschedulable], states[podWaiting]
 	return out
 }
 

@@ -446,7 +446,12 @@ func (c *checker) tokenFix(peer, flags string) string {
 	if c.ClusterID != "" {
 		flags += " --for " + c.ClusterID
 	}
-	return fmt.Sprintf("In cluster %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", peer, c.Program, flags, c.Program)
+	return c.enrolFix("cluster "+peer, flags)
+}
+
+// enrolFix is how this cluster gets a token of a provider. flags are further ones of token create.
+func (c *checker) enrolFix(provider, flags string) string {
+	return fmt.Sprintf("In %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", provider, c.Program, flags, c.Program)
 }
 
 // mapFix is about namespaces that a provider does not give, or still has.

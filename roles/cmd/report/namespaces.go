@@ -106,7 +106,7 @@ func (c *checker) noProvider() {
 		return ready != nil && ready.Reason == string(offloadingv1beta1.PhaseNoClusterSelected) && o.DeletionTimestamp == nil
 	})
 	if len(nowhere) > 1 {
-		c.Add(idNoProvider, Problem, "providers", fmt.Sprintf("this cluster uses no provider, and %d namespaces are offloaded", len(nowhere)), c.firstPeerFix())
+		c.Add(idNoProvider, Problem, "providers", fmt.Sprintf("this cluster uses no provider, and %d namespaces are offloaded", len(nowhere)), c.enrolFix("the cluster that is to be the provider", ""))
 	}
 }
 

@@ -54,11 +54,13 @@ func (s *Snapshot) roleOf(id string) corev1beta1.RoleType {
 	return corev1beta1.RoleUnknown
 }
 
-func provides(role corev1beta1.RoleType) bool {
+// Provides reports whether a peer with a role runs pods of this cluster.
+func Provides(role corev1beta1.RoleType) bool {
 	return role == corev1beta1.RoleProvider || role == corev1beta1.RoleConsumerAndProvider
 }
 
-func consumes(role corev1beta1.RoleType) bool {
+// Consumes reports whether a peer with a role has pods run in this cluster.
+func Consumes(role corev1beta1.RoleType) bool {
 	return role == corev1beta1.RoleConsumer || role == corev1beta1.RoleConsumerAndProvider
 }
 
@@ -80,14 +82,14 @@ func (c *checker) peering(id string) {
 	role := c.roleOf(id)
 	c.tenant(id)
 	c.network(id)
-	if fc != nil && consumes(role) {
+	if fc != nil && Consumes(role) {
 		c.consumer(fc)
 	}
 	c.cordonedQuotas(id)
 	if trust := c.trustApart(id); trust != "" {
 		c.Add(idTrust, OK, "trust", fmt.Sprintf("%s, by spec.trust of ForeignCluster %s; without it sharing.trust of this cluster counts", trust, fc.Name), "")
 	}
-	if provides(role) {
+	if Provides(role) {
 		c.provider(id)
 	}
 	c.revoked()

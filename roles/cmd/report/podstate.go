@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -294,13 +293,12 @@ func (s *Snapshot) Claiming() []string {
 
 // namespacesOf returns the namespaces with pods that a function selects, of those that providers run or are to run.
 func (s *Snapshot) namespacesOf(is func(placedPod) bool) []string {
-	found := map[string]bool{}
-	for _, pod := range s.workloads() {
-		if is(pod) {
-			found[pod.Namespace] = true
+	return Names(s.workloads(), func(pod *placedPod) string {
+		if is(*pod) {
+			return pod.Namespace
 		}
-	}
-	return slices.Sorted(maps.Keys(found))
+		return ""
+	})
 }
 
 // claimed gives a verdict on a waiting pod the cause that one of its claims has, if there is one.

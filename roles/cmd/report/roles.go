@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
@@ -44,51 +43,43 @@ func HealthPort(pod *corev1.Pod) int {
 // leaseSlack is the accepted difference between the clocks of the holder and of this machine.
 const leaseSlack = 2 * time.Second
 
-// workload has the common fields of Deployments and DaemonSets.
+// workload is a Deployment of a role, or a DaemonSet in the form of one.
 type workload struct {
-	*metav1.ObjectMeta
-	role, kind  string
-	want, ready int32
-	// rolling is true until no pod of an earlier template runs.
-	rolling  bool
-	failing  string
-	template *corev1.PodSpec
-	selector *metav1.LabelSelector
+	*appsv1.Deployment
+	role, kind string
 }
 
-func ofDeployment(d *appsv1.Deployment, role string) workload {
-	w := workload{ObjectMeta: &d.ObjectMeta, role: role, kind: "deployment", want: ptr.Deref(d.Spec.Replicas, 1), ready: d.Status.ReadyReplicas, failing: failing(d),
-		template: &d.Spec.Template.Spec, selector: d.Spec.Selector}
-	w.rolling = d.Status.UpdatedReplicas < w.want || d.Status.Replicas > w.want
-	return w
-}
-
-func ofDaemonSet(d *appsv1.DaemonSet, role string) workload {
+func ofDaemonSet(d *appsv1.DaemonSet) *appsv1.Deployment {
 	want := d.Status.DesiredNumberScheduled
-	return workload{ObjectMeta: &d.ObjectMeta, role: role, kind: "daemonset", want: want, ready: d.Status.NumberReady,
-		rolling: d.Status.UpdatedNumberScheduled < want, template: &d.Spec.Template.Spec, selector: d.Spec.Selector}
+	return &appsv1.Deployment{ObjectMeta: d.ObjectMeta, Spec: appsv1.DeploymentSpec{Replicas: &want, Selector: d.Spec.Selector, Template: d.Spec.Template},
+		Status: appsv1.DeploymentStatus{Replicas: want, UpdatedReplicas: d.Status.UpdatedNumberScheduled, ReadyReplicas: d.Status.NumberReady}}
+}
+
+func (w *workload) want() int32 { return ptr.Deref(w.Spec.Replicas, 1) }
+
+// rolling is true until no pod of an earlier template runs.
+func (w *workload) rolling() bool {
+	return w.Status.UpdatedReplicas < w.want() || w.Status.Replicas > w.want()
 }
 
 // allRoles returns the workloads of all roles, in the order of the text.
 func (s *Snapshot) allRoles() []Role {
 	var all []workload
 	for i := range s.Roles {
-		all = append(all, ofDeployment(&s.Roles[i], s.Roles[i].Labels[ComponentLabel]))
+		all = append(all, workload{&s.Roles[i], s.Roles[i].Labels[ComponentLabel], "deployment"})
 	}
 	for i := range s.DaemonSets {
 		if d := &s.DaemonSets[i]; d.Namespace == s.Namespace && d.Labels["app.kubernetes.io/name"] == "liqod" {
-			all = append(all, ofDaemonSet(d, d.Labels[ComponentLabel]))
+			all = append(all, workload{ofDaemonSet(d), d.Labels[ComponentLabel], "daemonset"})
 		}
 	}
 	for i := range s.VKubelets {
-		all = append(all, ofDeployment(&s.VKubelets[i], roleVKubelet))
+		all = append(all, workload{&s.VKubelets[i], roleVKubelet, "deployment"})
 	}
 	var out []Role
 	for _, known := range roleChecks {
-		for i := range all {
-			if all[i].role == known.role {
-				out = append(out, s.judgeRole(&all[i]))
-			}
+		for _, w := range where(all, func(w *workload) bool { return w.role == known.role }) {
+			out = append(out, s.judgeRole(w))
 		}
 	}
 	return out
@@ -96,33 +87,33 @@ func (s *Snapshot) allRoles() []Role {
 
 // judgeRole judges a workload.
 func (s *Snapshot) judgeRole(w *workload) Role {
-	out := Role{Name: w.role, Object: w.Namespace + "/" + w.Name, Level: Problem, Ready: w.ready, Want: w.want,
-		Version: w.Labels["app.kubernetes.io/version"], Image: image(w.template)}
-	trouble := ""
+	out := Role{Name: w.role, Object: w.Namespace + "/" + w.Name, Level: Problem, Ready: w.Status.ReadyReplicas, Want: w.want(),
+		Version: w.Labels["app.kubernetes.io/version"], Image: image(&w.Spec.Template.Spec)}
+	trouble, fails := "", failing(w.Deployment)
 	if (w.role == Controller || w.role == Webhook) && s.Unread[ReadLeases] == nil {
 		out.Leader, trouble = s.leading(w.role)
 	}
 	restarts, reason, failed := s.podsOfRole(w)
 	out.Restarts = restarts
-	if failed = cmp.Or(failed, w.failing); failed != "" {
+	if failed = cmp.Or(failed, fails); failed != "" {
 		failed = ": " + failed
 	}
 	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs %s/%s", w.Namespace, w.Namespace, w.kind, w.Name)
-	out.Message, out.fix = fmt.Sprintf("%d of %s ready", w.ready, replicas(w.want)), w.failureFix(reason, logs)
+	out.Message, out.fix = fmt.Sprintf("%d of %s ready", out.Ready, replicas(out.Want)), w.failureFix(reason, logs)
 	switch {
-	case w.want == 0 && w.kind == "daemonset":
+	case out.Want == 0 && w.kind == "daemonset":
 		out.Message, out.fix = "no node takes it", fmt.Sprintf("kubectl -n %s describe daemonset/%s\nshows which nodes it selects: none with the label networking.liqo.io/route=host, which run it as a service.", w.Namespace, w.Name)
-	case w.want == 0:
+	case out.Want == 0:
 		out.Message = "it is scaled to zero"
 		out.fix = fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as the values of the chart say", w.Namespace, w.Name)
-	case w.ready == 0:
+	case out.Ready == 0:
 		out.Message += failed
 	case trouble != "":
 		out.Message += failed + ", but " + trouble
 		out.fix = fmt.Sprintf("%s\nshows why. If it hangs:\nkubectl -n %s rollout restart %s/%s", logs, w.Namespace, w.kind, w.Name)
-	case failed != "" && (w.rolling || w.failing != ""):
+	case failed != "" && (w.rolling() || fails != ""):
 		out.Message += ", but the rollout of " + out.Image + " fails" + failed
-	case w.ready < w.want:
+	case out.Ready < out.Want:
 		out.Level, out.Message = Warning, out.Message+failed
 	default:
 		out.Level, out.fix = OK, ""
@@ -144,7 +135,7 @@ func (w *workload) failureFix(reason, logs string) string {
 		return logs
 	case lacksImage(reason):
 		return undo + ", if there was one. Else correct image.repository, image.tag or image.digest in the values of the chart, and upgrade its release."
-	case w.rolling:
+	case w.rolling():
 		return logs + "\nshows why.\n" + undo + "."
 	}
 	return logs
@@ -152,10 +143,10 @@ func (w *workload) failureFix(reason, logs string) string {
 
 // podsOfRole returns the restarts of the pods of a workload, and reason and words of the first failure.
 func (s *Snapshot) podsOfRole(w *workload) (restarts int32, reason, failed string) {
-	if w.selector == nil {
+	if w.Spec.Selector == nil {
 		return 0, "", ""
 	}
-	selector := labels.SelectorFromSet(w.selector.MatchLabels)
+	selector := labels.SelectorFromSet(w.Spec.Selector.MatchLabels)
 	own := func(pod *corev1.Pod) bool {
 		return pod.Namespace == w.Namespace && pod.DeletionTimestamp == nil && selector.Matches(labels.Set(pod.Labels))
 	}

@@ -26,7 +26,7 @@ func (c *checker) noneSelected(o *offloadingv1beta1.NamespaceOffloading) (messag
 	stay := where(c.VirtualNodes, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.DeletionTimestamp == nil })
 	switch {
 	case len(c.VirtualNodes) == 0:
-		return "there is no virtual node: this cluster uses no provider", c.firstPeerFix()
+		return "there is no virtual node: this cluster uses no provider", c.enrolFix("the cluster that is to be the provider", "")
 	case len(stay) == 0:
 		return "all virtual nodes are being removed", fmt.Sprintf("%s unoffload namespace %s\nor peer with another cluster.", c.Program, o.Namespace)
 	}
@@ -35,11 +35,6 @@ func (c *checker) noneSelected(o *offloadingv1beta1.NamespaceOffloading) (messag
 	}
 	message = fmt.Sprintf("spec.clusterSelector (%s) matches none of the virtual nodes: %s", strings.Join(terms(&o.Spec.ClusterSelector), "; or "), c.labelled(stay, o))
 	return message, c.offloadCommand(o, c.nearest(stay, o))
-}
-
-// firstPeerFix is how a cluster without providers gets one.
-func (c *checker) firstPeerFix() string {
-	return fmt.Sprintf("In the cluster that is to be the provider:\n%s token create\nIn this cluster:\n%s peer --token TOKEN", c.Program, c.Program)
 }
 
 // anySelected reports whether the selector of an offloading matches a virtual node.
@@ -106,13 +101,11 @@ func (s *Snapshot) valuesOf(vn *offloadingv1beta1.VirtualNode, o *offloadingv1be
 }
 
 func selectorKeys(o *offloadingv1beta1.NamespaceOffloading) []string {
-	keys := map[string]bool{}
+	var all []corev1.NodeSelectorRequirement
 	for _, term := range o.Spec.ClusterSelector.NodeSelectorTerms {
-		for _, r := range term.MatchExpressions {
-			keys[r.Key] = true
-		}
+		all = append(all, term.MatchExpressions...)
 	}
-	return slices.Sorted(maps.Keys(keys))
+	return Names(all, func(r *corev1.NodeSelectorRequirement) string { return r.Key })
 }
 
 // nodeLabels returns the labels of the Node, or those that it is going to have.

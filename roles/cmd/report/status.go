@@ -329,7 +329,7 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 		out.VirtualNodes = append(out.VirtualNodes, virtualNode(s, vn))
 	}
 	out.Hosted = hosted(s, id)
-	if consumes(out.Role) || out.Hosted != (Hosted{}) {
+	if Consumes(out.Role) || out.Hosted != (Hosted{}) {
 		out.Given, out.Limit = s.given(id)
 	}
 	return out

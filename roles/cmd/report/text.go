@@ -481,7 +481,7 @@ func (p Peer) row() string {
 		rules.AddResources(sum.Capacity, n.Capacity)
 	}
 	hosted := "-"
-	if p.Hosted != (Hosted{}) || consumes(p.Role) {
+	if p.Hosted != (Hosted{}) || Consumes(p.Role) {
 		hosted = fmt.Sprint(p.Hosted.Pods)
 	}
 	if len(p.VirtualNodes) == 0 {

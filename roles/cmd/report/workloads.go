@@ -114,14 +114,8 @@ func settled(all []placedPod) string {
 
 // unready adds the finding about pods that have the same cause.
 func (c *checker) unready(pods []placedPod, total int) {
-	first := pods[0]
-	level := first.verdict.level
-	for _, pod := range pods {
-		level = Worse(level, pod.verdict.level)
-		if level == pod.verdict.level && level != first.verdict.level {
-			first = pod
-		}
-	}
+	// The first of the worst.
+	first := slices.MaxFunc(pods, func(a, b placedPod) int { return cmp.Compare(a.verdict.level.Rank(), b.verdict.level.Rank()) })
 	who := "pod " + first.Name
 	if len(pods) > 1 || total > 1 {
 		who = fmt.Sprintf("%d of %s", len(pods), Count(total, "pod"))
@@ -135,7 +129,7 @@ func (c *checker) unready(pods []placedPod, total int) {
 	}
 	message += otherCauses(pods, first)
 	c.Peer = first.at.peer
-	c.Report(Finding{ID: first.verdict.state.checkID(), Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
+	c.Report(Finding{ID: first.verdict.state.checkID(), Level: first.verdict.level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
 		Fix: c.podFix(first), Because: c.podsBecause(first)})
 }
 
