@@ -277,14 +277,11 @@ func completeFrom(cmd *cobra.Command, flag, file string, find func(*clientcmdapi
 // these it offers what others finds.
 func (c *commands) completePods(conn *connection, most int, others func(context.Context, *clients) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(args) >= most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
 		found, directive := c.completer(conn, most, func(ctx context.Context, to *clients) (out []string, err error) {
 			namespace, _, whole := strings.Cut(typed, "/")
 			if whole {
 				pods, err := to.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-				return namesOf(pods.Items, err, func(p *corev1.Pod) string { return namespace + "/" + p.Name })
+				return report.Names(pods.Items, func(p *corev1.Pod) string { return namespace + "/" + p.Name }), err
 			}
 			spaces, err := offloadedNames(ctx, to)
 			for _, name := range spaces {
@@ -300,13 +297,8 @@ func (c *commands) completePods(conn *connection, most int, others func(context.
 	}
 }
 
-// namesOf returns the name of each item of a list that was read with err. An item with an empty name is left out.
-func namesOf[T any](items []T, err error, name func(*T) string) ([]string, error) {
-	return report.Names(items, name), err
-}
-
 // nodeNames returns the names of all Nodes.
 func nodeNames(ctx context.Context, to *clients) ([]string, error) {
 	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	return namesOf(nodes.Items, err, func(n *corev1.Node) string { return n.Name })
+	return report.Names(nodes.Items, func(n *corev1.Node) string { return n.Name }), err
 }

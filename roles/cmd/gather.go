@@ -288,7 +288,8 @@ func (h *harvest) list(ctx context.Context, l lister, namespace string, own bool
 		if len(objects) == mostObjects {
 			return fmt.Errorf("only the first %d objects are in the archive", mostObjects)
 		}
-		content, err := contentOf(obj, own)
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		prune(content, own)
 		objects = append(objects, content)
 		return err
 	})

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,19 +85,9 @@ func (to *clients) sharedKinds(ns string) []lister {
 	}
 }
 
-// contentOf returns the fields of an object, without what is of no use or may be secret. own keeps the environment and
-// the arguments of pods.
-func contentOf(obj runtime.Object, own bool) (map[string]any, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return nil, fmt.Errorf("encoding: %w", err)
-	}
-	prune(content, own)
-	return content, nil
-}
-
-// prune removes, at any depth, the records of field managers and the copies of kubectl. Unless
-// own is set, it also removes what containers are given, in pods and in templates of pods.
+// prune removes the fields of an object that are of no use or may be secret: at any depth, the records of field
+// managers and the copies of kubectl; and unless own is set, what containers are given, in pods and in templates of
+// pods.
 func prune(value any, own bool) {
 	switch v := value.(type) {
 	case []any:

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -54,17 +53,12 @@ func (c *commands) generatePeering() *cobra.Command {
 		if err != nil {
 			return UsageError(err)
 		}
-		return printAll(cmd.OutOrStdout(), secret, fc)
+		for _, obj := range []runtime.Object{secret, fc} {
+			if err := errors.Join(say(cmd.OutOrStdout(), "---"), printObject(cmd.OutOrStdout(), asYAML, obj)); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return cmd
-}
-
-// printAll prints objects as one YAML file.
-func printAll(out io.Writer, objects ...runtime.Object) error {
-	for _, obj := range objects {
-		if err := errors.Join(say(out, "---"), printObject(out, asYAML, obj)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

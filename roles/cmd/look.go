@@ -128,13 +128,13 @@ func (c *commands) begin(ctx context.Context, to *clients, namespace string) (*r
 	return r, nil
 }
 
-// lookAtVersions reads what version prints of a cluster.
-func (c *commands) lookAtVersions(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+// readSome reads some kinds, by the keys of Snapshot.Unread.
+func (c *commands) readSome(ctx context.Context, to *clients, namespace string, kinds ...string) (*report.Snapshot, error) {
 	r, err := c.begin(ctx, to, namespace)
 	if err != nil {
 		return nil, err
 	}
-	r.together(ctx, report.ReadLeases, report.ReadConfiguration, report.ReadVKubelets, report.ReadDaemonSets, report.ReadRolePods)
+	r.together(ctx, kinds...)
 	return r.end(ctx)
 }
 
@@ -310,7 +310,7 @@ func (to *clients) served(ctx context.Context, group string) (names []string, er
 	if err != nil {
 		return nil, store.IgnoreNotFound(err)
 	}
-	return namesOf(list.APIResources, nil, func(r *metav1.APIResource) string { return r.Name })
+	return report.Names(list.APIResources, func(r *metav1.APIResource) string { return r.Name }), nil
 }
 
 // configuration finds out the id of this cluster, from whom its overlay takes packets, and how far
@@ -431,9 +431,7 @@ func (r *reading) claimsIn(namespace string) read {
 
 func (r *reading) classes() read {
 	return list(r.to.kube.StorageV1().StorageClasses().List, metav1.ListOptions{}, func(l *storagev1.StorageClassList) {
-		for i := range l.Items {
-			r.snap.Classes = append(r.snap.Classes, &l.Items[i])
-		}
+		r.snap.Classes = store.Pointers(l.Items)
 	})
 }
 

@@ -103,7 +103,7 @@ func (c *commands) offerJudge(use, short string, judge func(context.Context, *cl
 
 func offerNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	return namesOf(list.Items, err, func(o *sharingv1alpha1.ResourceOffer) string { return o.Name })
+	return report.Names(list.Items, func(o *sharingv1alpha1.ResourceOffer) string { return o.Name }), err
 }
 
 // findOffer returns the only offer with a name.

@@ -101,12 +101,12 @@ func namespaceNames(ctx context.Context, to *clients) ([]string, error) {
 		return nil, err
 	}
 	own, _ := manual.Namespace(ctx, to.kube) // else the usual one
-	return namesOf(list.Items, nil, func(ns *corev1.Namespace) string {
+	return report.Names(list.Items, func(ns *corev1.Namespace) string {
 		if ns.Name == cmp.Or(own, usualNamespace) || !mayOffload(ns) || slices.Contains(offloaded, ns.Name) {
 			return ""
 		}
 		return ns.Name
-	})
+	}), nil
 }
 
 // reservedPrefix begins the names of namespaces that providers refuse, as those of tenants and of data.
@@ -257,7 +257,7 @@ func (c *commands) unoffload() *cobra.Command {
 
 func offloadedNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings("").List(ctx, metav1.ListOptions{})
-	return namesOf(list.Items, err, func(o *offloadingv1beta1.NamespaceOffloading) string { return o.Namespace })
+	return report.Names(list.Items, func(o *offloadingv1beta1.NamespaceOffloading) string { return o.Namespace }), err
 }
 
 // takeBack deletes the NamespaceOffloading of a namespace and returns its UID. The UID is

@@ -245,7 +245,7 @@ func (p *preflight) judgeNodes() {
 	}
 	var bare, down []string
 	for _, node := range p.snap.Nodes {
-		if node.Spec.PodCIDR == "" && node.Labels["liqo.io/type"] != "virtual-node" {
+		if node.Spec.PodCIDR == "" && !offloadingv1beta1.IsVirtual(&node) {
 			bare = append(bare, node.Name)
 		}
 		if !report.NodeReady(&node) {

@@ -176,20 +176,16 @@ func (c *commands) checkUntilWell(cmd *cobra.Command, in *inquiry, limit time.Du
 
 // orCode returns an error, or the exit code of a level.
 func orCode(err error, level report.Level) error {
-	switch {
-	case err != nil:
+	code := map[report.Level]int{report.Problem: ExitProblem, report.Unknown: ExitUnknown}[level]
+	if err != nil || code == 0 {
 		return err
-	case level == report.Problem:
-		return &Error{Code: ExitProblem}
-	case level == report.Unknown:
-		return &Error{Code: ExitUnknown}
 	}
-	return nil
+	return &Error{Code: code}
 }
 
 func peerNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	return namesOf(list.Items, err, func(fc *corev1beta1.ForeignCluster) string { return fc.Spec.ClusterID })
+	return report.Names(list.Items, func(fc *corev1beta1.ForeignCluster) string { return fc.Spec.ClusterID }), err
 }
 
 // Build describes a binary.
@@ -249,7 +245,9 @@ func (c *commands) versions() *cobra.Command {
 
 // installedVersions returns what runs of liqod in the cluster; nil without a kubeconfig.
 func (c *commands) installedVersions(cmd *cobra.Command, in *inquiry) (*installedVersions, error) {
-	s, err := c.inTime(cmd.Context(), in, c.lookAtVersions)
+	s, err := c.inTime(cmd.Context(), in, func(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+		return c.readSome(ctx, to, namespace, report.ReadLeases, report.ReadConfiguration, report.ReadVKubelets, report.ReadDaemonSets, report.ReadRolePods)
+	})
 	if errors.Is(err, errNoCluster) {
 		return nil, nil
 	}

@@ -84,12 +84,12 @@ func (c *commands) storageMove() *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("to", c.completer(conn, math.MaxInt, nodeNames)) // fails for flags only that do not exist
 	cmd.ValidArgsFunction = c.completer(conn, 1, func(ctx context.Context, to *clients) ([]string, error) {
 		list, err := to.kube.CoreV1().PersistentVolumeClaims(cfg.Namespace).List(ctx, metav1.ListOptions{})
-		return namesOf(list.Items, err, func(claim *corev1.PersistentVolumeClaim) string {
+		return report.Names(list.Items, func(claim *corev1.PersistentVolumeClaim) string {
 			if claim.Annotations[report.Provisioner] != offloadingv1beta1.StorageProvisioner {
 				return ""
 			}
 			return claim.Name
-		})
+		}), err
 	})
 	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
 		if undo == (cfg.Node != "") {

@@ -325,7 +325,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 	conn := c.connection(cmd.Flags())
 	cmd.ValidArgsFunction = c.completer(conn, 1, func(ctx context.Context, to *clients) ([]string, error) {
 		views, err := listTokens(ctx, to)
-		return namesOf(views, err, func(v *tokenView) string { return v.ID })
+		return report.Names(views, func(v *tokenView) string { return v.ID }), err
 	})
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
 		namespace, err := manual.Namespace(cmd.Context(), to.kube)

@@ -80,19 +80,15 @@ func (c *commands) endAll(cmd *cobra.Command, conn *connection, to *clients, r r
 
 // lookAtRemains reads what uninstall judges. Without the kinds that Remaining needs, the state is unknown.
 func (c *commands) lookAtRemains(ctx context.Context, to *clients) (*report.Snapshot, error) {
-	r, err := c.begin(ctx, to, "")
+	needed := []string{report.ReadOffloadings, report.ReadForeignClusters, report.ReadVirtualNodes, report.ReadMaps}
+	s, err := c.readSome(ctx, to, "", append(needed, report.ReadKinds, report.ReadTenants)...)
 	if err != nil {
 		return nil, err
 	}
-	needed := []string{report.ReadOffloadings, report.ReadForeignClusters, report.ReadVirtualNodes, report.ReadMaps}
-	r.together(ctx, append(needed, report.ReadKinds, report.ReadTenants)...)
-	if ctx.Err() != nil {
-		return nil, silent(ctx, to)
-	}
 	for _, what := range needed {
-		if err := r.snap.Unread[what]; err != nil {
+		if err := s.Unread[what]; err != nil {
 			return nil, unknown(explain(fmt.Errorf("reading %s: %w", what, err)))
 		}
 	}
-	return r.snap, nil
+	return s, nil
 }

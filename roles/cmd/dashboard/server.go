@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -20,12 +21,12 @@ import (
 //go:embed page
 var page embed.FS
 
-// files are the paths of the page, each with its type.
-var files = map[string]struct{ name, kind string }{
-	"/":         {"page/index.html", "text/html; charset=utf-8"},
-	"/page.css": {"page/page.css", "text/css; charset=utf-8"},
-	"/page.js":  {"page/page.js", "text/javascript; charset=utf-8"},
-	"/icon.svg": {"page/icon.svg", "image/svg+xml"},
+// files are those of the page, each with its type.
+var files = map[string]string{
+	"index.html": "text/html; charset=utf-8",
+	"page.css":   "text/css; charset=utf-8",
+	"page.js":    "text/javascript; charset=utf-8",
+	"icon.svg":   "image/svg+xml",
 }
 
 // statePath is the path of the state.
@@ -121,17 +122,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.state(w, r)
 		return
 	}
-	file, ok := files[r.URL.Path]
-	if !ok {
+	name := cmp.Or(strings.TrimPrefix(r.URL.Path, "/"), "index.html")
+	kind, known := files[name]
+	data, err := page.ReadFile("page/" + name)
+	if !known || err != nil {
 		http.Error(w, "there is no such page", http.StatusNotFound)
 		return
 	}
-	data, err := page.ReadFile(file.name)
-	if err != nil {
-		http.Error(w, "the page is missing", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", file.kind)
+	w.Header().Set("Content-Type", kind)
 	_, _ = w.Write(data) // the browser may be gone
 }
 
