@@ -188,6 +188,10 @@ var table = map[string]map[string]reason{
 		"*NoClusterSelected": {waits: "", fix: "kubectl get nodes -l liqo.io/type=virtual-node --show-labels\nshows the labels. Offload the namespace again with a --selector that matches."},
 		"Invalid":            {waits: "", fix: "${program} unoffload namespace ${namespace}\nand offload it otherwise."},
 	},
+	"Node": {
+		"*DaemonSet":                  {waits: "", fix: "kubectl -n ${namespace} patch daemonset ${name} --type=merge -p '{\"spec\":{\"template\":{\"spec\":{\"affinity\":{\"nodeAffinity\":{\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{\"matchExpressions\":[{\"key\":\"liqo.io/type\",\"operator\":\"NotIn\",\"values\":[\"virtual-node\"]}]}]}}}}}}}'\nOr add to spec.template.spec, or to the values of its chart:\naffinity:\n  nodeAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution:\n      nodeSelectorTerms:\n        - matchExpressions: [{key: liqo.io/type, operator: NotIn, values: [virtual-node]}]"},
+		"*DaemonSet with an affinity": {waits: "", fix: "kubectl -n ${namespace} edit daemonset ${name}\nOr add to spec.template.spec, or to the values of its chart:\naffinity:\n  nodeAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution:\n      nodeSelectorTerms:\n        - matchExpressions: [{key: liqo.io/type, operator: NotIn, values: [virtual-node]}]"},
+	},
 	"PersistentVolumeClaim": {
 		"*":                      {waits: "", fix: "kubectl -n ${namespace} describe pvc ${claim}\nshows its class and its events.${quotasOfClaim}"},
 		"ClaimKeepsHome":         {waits: "", fix: "${edit}\nChange its requests, node selector or affinity, so that a node of this cluster takes it. Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses"},

@@ -65,8 +65,9 @@ func (c *checker) podFix(pod placedPod) string {
 	return c.withArguments(pod, reasons.Fix(kindContainer, pod.verdict.reason), reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
 }
 
-// Kinds of reasons.yaml whose fixes are about namespaces and pods.
+// Kinds of reasons.yaml whose fixes are about namespaces, pods and DaemonSets.
 const (
+	kindNode       = "Node"
 	kindMap        = "NamespaceMap"
 	kindOffloading = "NamespaceOffloading"
 	kindPod        = "Pod"

@@ -230,26 +230,14 @@ func selectorFlags(selector *corev1.NodeSelector) string {
 	return strings.Join(quoted, " --selector ")
 }
 
-// affinityFix is what a DaemonSet needs to keep away from virtual nodes.
-const affinityFix = `Or add to spec.template.spec, or to the values of its chart:
-affinity:
-  nodeAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      nodeSelectorTerms:
-        - matchExpressions: [{key: liqo.io/type, operator: NotIn, values: [virtual-node]}]`
-
-// affinityPatch writes this affinity into a DaemonSet that has none.
-const affinityPatch = `{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":` +
-	`{"nodeSelectorTerms":[{"matchExpressions":[{"key":"liqo.io/type","operator":"NotIn","values":["virtual-node"]}]}]}}}}}}}`
-
 // keptOff is how a DaemonSet is kept away from virtual nodes. A patch would replace the terms of
 // one that has some.
 func keptOff(ds *appsv1.DaemonSet) string {
-	command := fmt.Sprintf("kubectl -n %s patch daemonset %s --type=merge -p '%s'", ds.Namespace, ds.Name, affinityPatch)
+	code := "*DaemonSet"
 	if a := ds.Spec.Template.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		command = fmt.Sprintf("kubectl -n %s edit daemonset %s", ds.Namespace, ds.Name)
+		code = "*DaemonSet with an affinity"
 	}
-	return command + "\n" + affinityFix
+	return expanded(reasons.Fix(kindNode, code), map[string]string{"namespace": ds.Namespace, "name": ds.Name})
 }
 
 // daemonSets finds DaemonSets whose pods land on virtual nodes.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -48,6 +49,7 @@ func TestArgumentsOfFixes(t *testing.T) {
 	rendered := map[string]func(code string) string{
 		kindOffloading: func(code string) string { return c.offloadingFix(&s.Offloadings[0], strings.TrimPrefix(code, "*")) },
 		kindMap:        func(code string) string { return mapFix(c.ownMap("milan"), code) },
+		kindNode:       func(string) string { return keptOff(&appsv1.DaemonSet{}) },
 	}
 	values["Connection"], values[kindContainer], values[kindClaim] = values["ForeignCluster"], values[kindPod], values[kindPod]
 	for kind, of := range all {
