@@ -153,8 +153,7 @@ func (c *controller) add(name string) func(runner, error) error {
 }
 
 func (c *controller) addPeering() error {
-	var err error
-	c.directory, err = link.NewDirectory(link.DirectoryConfig{
+	c.directory = link.NewDirectory(link.DirectoryConfig{
 		Kube: c.home.plain.kube, Namespaces: c.own.Core().V1().Namespaces(),
 		Connect: link.Connector(client.Settings{
 			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
@@ -162,32 +161,23 @@ func (c *controller) addPeering() error {
 		}, c.env.foreign),
 		Env: c.env.component(),
 	})
-	if err != nil {
-		return err
-	}
 	probed, err := probeSeconds(c.env.Registry)
 	if err != nil {
 		return err
 	}
-	c.conditions, err = link.NewConditions(link.ConditionsConfig{
+	c.conditions = link.NewConditions(link.ConditionsConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, Directory: c.directory,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: c.own.Core().V1().Namespaces(),
 		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probed,
 		Env: c.env.component(),
 	})
-	if err != nil {
-		return err
-	}
-	err = c.add("rights")(link.NewRights(link.RightsConfig{
+	c.loop("rights", link.NewRights(link.RightsConfig{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
 		Env: c.env.component(),
 	}))
-	if err != nil {
-		return err
-	}
 	replicator := replication.New(replication.Config{
 		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		Requests: c.liqo.Sharing().V1alpha1().ResourceRequests(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),

@@ -23,13 +23,10 @@ func (c *controller) addDiscovery() error {
 	if err != nil {
 		return err
 	}
-	clusters, err := discovery.NewClusters(discovery.Config{
+	clusters := discovery.NewClusters(discovery.Config{
 		ClusterID: c.env.Config.ClusterID, Most: cfg.MaxClusters, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Metrics: metrics, Env: c.env.component(),
 	})
-	if err != nil {
-		return err
-	}
 	looking := c.looking(clusters)
 	c.leased("discovery", func(ctx context.Context) error {
 		clusters.Forget() // the answers of an earlier term

@@ -9,35 +9,26 @@ import (
 // addHeartbeat renews this cluster's heartbeat Leases in providers, and judges those of
 // consumers. With health.heartbeat off, the loops take back what is there from a time when it
 // was on, and addHeartbeat returns nil. Otherwise it returns the judge of the consumers' Leases.
-func (c *controller) addHeartbeat() (*link.Pulse, error) {
+func (c *controller) addHeartbeat() *link.Pulse {
 	interval := c.env.Config.Health.Heartbeat
 	clusters, connections := c.liqo.Core().V1beta1().ForeignClusters(), c.liqo.Networking().V1beta1().Connections()
 	leases := c.heartbeats.Coordination().V1().Leases()
-	heartbeat, err := link.NewHeartbeat(link.HeartbeatConfig{
+	heartbeat := link.NewHeartbeat(link.HeartbeatConfig{
 		ClusterID: c.env.Config.ClusterID, Interval: interval, Serving: link.Readyz(c.home.plain.kube), Timeout: c.env.Config.Probe.Timeout,
 		Identity: c.conditions.Identity, Directory: c.directory, ForeignClusters: clusters, Connections: connections,
 		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
-	if err != nil {
-		return nil, err
-	}
-	err = c.add("heartbeat-leases")(link.NewInvitations(link.InvitationsConfig{
+	c.loop("heartbeat-leases", link.NewInvitations(link.InvitationsConfig{
 		ClusterID: c.env.Config.ClusterID, Interval: interval, Kube: c.home.fenced.kube, Directory: c.directory,
 		ForeignClusters: clusters, Namespaces: c.own.Core().V1().Namespaces(), Connections: connections, Leases: leases,
 		Env: c.env.component(),
 	}))
-	if err != nil {
-		return nil, err
-	}
 	// In every replica: else an active one that is killed would look like a dead API server.
 	c.actors = append(c.actors, Actor{Name: "heartbeat", Run: func(ctx context.Context) error { return heartbeat.Run(ctx, c.cfg.Workers) }})
 	if interval == 0 {
-		return nil, nil
+		return nil
 	}
-	pulse, err := link.NewPulse(link.PulseConfig{Interval: interval, Leases: leases, Client: c.home.plain.kube.CoordinationV1(), Clock: c.env.Clock})
-	if err != nil {
-		return nil, err
-	}
-	c.actors = append(c.actors, Actor{Name: "heartbeats", Run: pulse.Run})
-	return pulse, nil
+	pulse := link.NewPulse(link.PulseConfig{Interval: interval, Leases: leases, Client: c.home.plain.kube.CoordinationV1(), Env: c.env.component()})
+	c.actors = append(c.actors, Actor{Name: "heartbeats", Run: func(ctx context.Context) error { return pulse.Run(ctx, c.cfg.Workers) }})
+	return pulse
 }

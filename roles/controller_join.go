@@ -19,7 +19,7 @@ func (c *controller) addJoin() error {
 	if own := c.env.Config.Authentication; own.Address != "" {
 		back.URL = own.URL
 	}
-	identities, err := join.New(join.Config{
+	identities := join.New(join.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, OwnNamespace: c.env.Config.Namespace,
 		AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
@@ -28,13 +28,11 @@ func (c *controller) addJoin() error {
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		Events: c.events, Env: c.env.component(),
 	})
-	if err != nil {
-		return err
-	}
 	c.conditions.AddSource(corev1beta1.ConditionAuthenticated, identities)
 	c.loop("join", identities)
-	return c.add("ending")(manual.NewEnding(manual.EndingConfig{
+	c.loop("ending", manual.NewEnding(manual.EndingConfig{
 		Cluster:         manual.Cluster{ID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo},
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Events: c.events, Env: c.env.component(),
 	}))
+	return nil
 }

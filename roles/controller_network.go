@@ -51,14 +51,10 @@ func (c *controller) addNetwork() error {
 	})
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
 	servers := []link.Source{exchange.NewPeerServers(standing)}
-	pulse, err := c.addHeartbeat()
-	if err != nil {
-		return err
-	}
-	if pulse != nil {
+	if pulse := c.addHeartbeat(); pulse != nil {
 		servers = append(servers, pulse)
 	}
-	c.conditions.AddSource(corev1beta1.ConditionAPIServer, link.FirstOf(servers...))
+	c.conditions.AddSource(corev1beta1.ConditionAPIServer, servers...)
 	c.loop("network-published", c.publisher)
 	return nil
 }

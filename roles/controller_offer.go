@@ -24,49 +24,34 @@ func (c *controller) addOffers() error {
 	}
 	sharing := c.liqo.Sharing().V1alpha1()
 	metadata := perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf)
-	c.consumer, err = offer.NewConsumer(offer.ConsumerConfig{
+	c.consumer = offer.NewConsumer(offer.ConsumerConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
 		Env:     c.env.component(),
 	})
-	if err != nil {
-		return err
-	}
 	c.directory.Subscribe(c.consumer.Changed)
-	if err := c.addDirections(outgoing, incoming); err != nil {
-		return err
-	}
-	provider, err := offer.NewProvider(offer.ProviderConfig{
+	c.addDirections(outgoing, incoming)
+	provider := offer.NewProvider(offer.ProviderConfig{
 		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
 		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: incoming, Env: c.env.component(),
 	})
-	if err != nil {
-		return err
-	}
 	c.loop("capacity-asked", c.consumer)
 	c.leased("capacity-offered", provider.Run)
 	return nil
 }
 
 // addDirections adds the conditions of both directions of a peering to ForeignClusters.
-func (c *controller) addDirections(outgoing, incoming link.Policy) error {
+func (c *controller) addDirections(outgoing, incoming link.Policy) {
 	sharing := c.liqo.Sharing().V1alpha1()
-	uses, err := offer.NewOutgoing(c.env.Config.ClusterID, outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqo.Offloading().V1beta1().VirtualNodes())
-	if err != nil {
-		return err
-	}
-	used, err := offer.NewIncoming(c.env.Config.ClusterID, incoming, sharing.ResourceRequests(), sharing.ResourceOffers(), c.own.Core().V1().Namespaces())
-	if err != nil {
-		return err
-	}
-	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering, uses)
-	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering, used)
-	return nil
+	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering,
+		offer.NewOutgoing(c.env.Config.ClusterID, outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqo.Offloading().V1beta1().VirtualNodes()))
+	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering,
+		offer.NewIncoming(c.env.Config.ClusterID, incoming, sharing.ResourceRequests(), sharing.ResourceOffers(), c.own.Core().V1().Namespaces()))
 }
 
 // directions returns the policies of the two directions of peerings.

@@ -98,6 +98,8 @@ type Loop struct {
 	watched []Source
 	// synced are what Run waits for.
 	synced []cache.InformerSynced
+	// broken is the error of an informer that takes no handler; nil: there is none.
+	broken error
 }
 
 const (
@@ -108,9 +110,12 @@ const (
 	unavailableDelay = time.Second
 )
 
-// New returns a Loop. It starts no goroutines.
-func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, early: sets.New[Key]()}
+// New returns a Loop that watches these sources, as by WatchAll. It starts no goroutines. If an
+// informer takes no handler, because it has stopped already, Run returns the error.
+func New(cfg Config, sources ...Source) *Loop {
+	l := &Loop{cfg: cfg, early: sets.New[Key]()}
+	l.broken = l.WatchAll(sources...)
+	return l
 }
 
 // newQueue returns a queue that stores its keys in turns; nil: first in, first out. It reports
@@ -169,6 +174,18 @@ func From[T any](inf cache.SharedIndexInformer, keys func(T) []Key) Source {
 		}
 		return of
 	}}
+}
+
+// Handle adds an event handler to an informer. synced reports whether the handler has received the
+// initial list; Run waits for that. If the informer takes no handler, Run returns the error.
+func (l *Loop) Handle(inf cache.SharedIndexInformer, handler cache.ResourceEventHandler) (synced cache.InformerSynced) {
+	reg, err := inf.AddEventHandler(handler)
+	if err != nil {
+		l.broken = errors.Join(l.broken, fmt.Errorf("watching for %s: %w", l.cfg.Name, err))
+		return func() bool { return false }
+	}
+	l.Await(reg.HasSynced)
+	return reg.HasSynced
 }
 
 // WatchAll is Watch for several informers.
@@ -308,6 +325,9 @@ func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
 // and starts the workers (at least one; with classes at least two). When ctx is done, it waits for the workers and
 // returns nil. It may be called again afterwards, but not concurrently.
 func (l *Loop) Run(ctx context.Context, workers int) error {
+	if l.broken != nil {
+		return l.broken
+	}
 	workers = max(workers, 1)
 	queue, turns, early := l.begin(workers)
 	defer l.end()

@@ -76,10 +76,10 @@ type Clusters struct {
 
 // NewClusters returns a Clusters and registers its event handler on the informer. It starts
 // nothing.
-func NewClusters(cfg Config) (*Clusters, error) {
+func NewClusters(cfg Config) *Clusters {
 	c := &Clusters{cfg: cfg, found: map[string]map[string]Record{}, whole: map[string]bool{}}
-	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
-	return c, c.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
+	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known}, loop.From(cfg.ForeignClusters.Informer(), loop.Self))
+	return c
 }
 
 // Set stores the answer of a source (DiscoveredByDNS or DiscoveredByMulticast). A complete

@@ -48,14 +48,12 @@ func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{t: t, liqo: fake.NewSimpleClientset(objects...), ignored: map[string]int{}, last: map[string]Answer{}, clock: clocktesting.NewFakePassiveClock(time.Now())}
 	informers := externalversions.NewSharedInformerFactory(w.liqo, 0)
-	var err error
-	w.clusters, err = NewClusters(Config{ClusterID: "rome", Most: most, Liqo: w.liqo, ForeignClusters: informers.Core().V1beta1().ForeignClusters(),
+	w.clusters = NewClusters(Config{ClusterID: "rome", Most: most, Liqo: w.liqo, ForeignClusters: informers.Core().V1beta1().ForeignClusters(),
 		Metrics: Metrics{Found: func(string, int) {}, Ignored: func(via, reason string, n int) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ignored[via+" "+reason] += n
 		}}, Env: loop.Env{Clock: w.clock, Log: zaptest.NewLogger(t)}})
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	informers.Start(ctx.Done())
 	informers.WaitForCacheSync(ctx.Done())

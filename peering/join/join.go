@@ -86,15 +86,15 @@ type Join struct {
 }
 
 // New returns a Join and registers its event handlers on the informers. It starts nothing.
-func New(cfg Config) (*Join, error) {
+func New(cfg Config) *Join {
 	j := &Join{
 		cfg: cfg, known: map[string]known{}, patient: map[string]patience{}, backs: map[string]sentBack{}, held: map[string]held{},
 	}
-	j.Loop = loop.New(loop.Config{Name: "join", Sync: j.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return j, j.WatchAll(
+	j.Loop = loop.New(loop.Config{Name: "join", Sync: j.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), link.ClusterKey),
 		loop.From(cfg.Namespaces.Informer(), link.TenantKey),
 	)
+	return j
 }
 
 // Condition returns the condition Authenticated for a peer, or nil if it does not apply.

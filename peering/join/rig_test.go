@@ -248,8 +248,7 @@ func (r *rig) tokenSecret(token string) *corev1.Secret {
 func (r *rig) restart() {
 	r.t.Helper()
 	cores, liqos := coreinformers.NewSharedInformerFactory(r.core, 0), externalversions.NewSharedInformerFactory(r.liqo, 0)
-	var err error
-	r.join, err = New(Config{
+	r.join = New(Config{
 		ClusterID: "rome", Version: "v2", OwnNamespace: "liqod", RenewAt: 0.5, AddressRanges: []string{"10.1.0.0/16"},
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && fc.DeletionTimestamp == nil
@@ -260,7 +259,6 @@ func (r *rig) restart() {
 		Kube: r.core, Liqo: r.liqo, ForeignClusters: liqos.Core().V1beta1().ForeignClusters(), Namespaces: cores.Core().V1().Namespaces(),
 		Events: r.said, Env: loop.Env{Clock: r.clock, Log: zaptest.NewLogger(r.t)},
 	})
-	require.NoError(r.t, err)
 	r.join.Subscribe(func(string) { r.told++ })
 	r.fcs, r.nss = liqos.Core().V1beta1().ForeignClusters().Informer(), cores.Core().V1().Namespaces().Informer()
 	r.observe()

@@ -72,7 +72,7 @@ type ConditionsConfig struct {
 type Conditions struct {
 	loop    *loop.Loop
 	cfg     ConditionsConfig
-	sources map[string]Source // by type of condition; read-only once Run is called
+	sources map[string][]Source // by type of condition; read-only once Run is called
 
 	probing perPeer[*prober]
 
@@ -82,21 +82,21 @@ type Conditions struct {
 
 // NewConditions returns a Conditions and registers its event handlers on the informers and
 // the directory. It starts nothing.
-func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
+func NewConditions(cfg ConditionsConfig) *Conditions {
 	c := &Conditions{
 		cfg:     cfg,
 		dwell:   map[string]map[string]*health.Dwell{},
-		sources: map[string]Source{},
+		sources: map[string][]Source{},
 	}
-	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
-	add := func(id string) { c.loop.Add(loop.Key{Name: id}) }
-	cfg.Directory.Subscribe(add)
-	cfg.Directory.onNone(add)
-	return c, c.loop.WatchAll(
+	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), c.clusterKeys),
 		loop.From(cfg.Namespaces.Informer(), TenantKey),
 		loop.From(cfg.VirtualNodes.Informer(), func(vn *offloadingv1beta1.VirtualNode) []loop.Key { return []loop.Key{{Name: vn.Spec.ClusterID}} }),
 	)
+	add := func(id string) { c.loop.Add(loop.Key{Name: id}) }
+	cfg.Directory.Subscribe(add)
+	cfg.Directory.onNone(add)
+	return c
 }
 
 // Run blocks until ctx is done and all workers and probes have stopped. It may be called
@@ -283,49 +283,34 @@ type Source interface {
 	Subscribe(f func(clusterID string))
 }
 
-// FirstOf returns a source of the first condition that the sources have for a peer.
-func FirstOf(sources ...Source) Source { return firstOf(sources) }
-
-type firstOf []Source
-
-// Condition implements Source.
-func (f firstOf) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
-	for _, s := range f {
-		if c := s.Condition(fc); c != nil {
-			return c
-		}
-	}
-	return nil
-}
-
-// Subscribe implements Source.
-func (f firstOf) Subscribe(tell func(clusterID string)) {
-	for _, s := range f {
-		s.Subscribe(tell)
-	}
-}
-
 // Standing returns a copy of the ForeignCluster's existing condition, or nil if it has
 // none.
 func Standing(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
 	return meta.FindStatusCondition(fc.Status.Conditions, kind).DeepCopy()
 }
 
-// AddSource adds a source for a type of condition: ConditionAuthenticated,
+// AddSource adds the sources for a type of condition: ConditionAuthenticated,
 // ConditionOutgoingPeering, ConditionIncomingPeering, ConditionNetwork or
-// ConditionAPIServer. That for ConditionAPIServer counts for peers alone that this cluster
-// has no credentials for, and so cannot probe. AddSource must be called before Run, once per
-// type.
-func (c *Conditions) AddSource(kind string, s Source) {
-	c.sources[kind] = s
-	s.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })
+// ConditionAPIServer. The first source that has a condition for a peer counts. Those for
+// ConditionAPIServer count for peers alone that this cluster has no credentials for, and so
+// cannot probe. AddSource must be called before Run, once per type.
+func (c *Conditions) AddSource(kind string, sources ...Source) {
+	c.sources[kind] = sources
+	for _, s := range sources {
+		s.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })
+	}
 }
 
 // sourced returns the conditions of all sources for a ForeignCluster, by type.
 func (c *Conditions) sourced(fc *corev1beta1.ForeignCluster) map[string]*metav1.Condition {
 	out := map[string]*metav1.Condition{}
-	for kind, s := range c.sources {
-		out[kind] = s.Condition(fc)
+	for kind, sources := range c.sources {
+		out[kind] = nil
+		for _, s := range sources {
+			if out[kind] == nil {
+				out[kind] = s.Condition(fc)
+			}
+		}
 	}
 	return out
 }

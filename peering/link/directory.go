@@ -104,11 +104,11 @@ type secrets struct {
 
 // NewDirectory returns a Directory and registers its event handler on the informer. It
 // starts nothing.
-func NewDirectory(cfg DirectoryConfig) (*Directory, error) {
+func NewDirectory(cfg DirectoryConfig) *Directory {
 	d := &Directory{cfg: cfg, watching: map[string]*secrets{},
 		endpoints: map[string]Endpoint{}, judged: map[string]bool{}}
-	d.loop = loop.New(loop.Config{Name: "peerdirectory", Sync: d.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return d, d.loop.WatchAll(loop.From(cfg.Namespaces.Informer(), loop.Self))
+	d.loop = loop.New(loop.Config{Name: "peerdirectory", Sync: d.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.Namespaces.Informer(), loop.Self))
+	return d
 }
 
 // Subscribe registers f, which is called with a peer's id after the credentials for the

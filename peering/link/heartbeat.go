@@ -75,14 +75,14 @@ type Heartbeat struct {
 
 // NewHeartbeat returns a Heartbeat and registers its event handlers on the informers and the
 // directory. It starts nothing.
-func NewHeartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
+func NewHeartbeat(cfg HeartbeatConfig) *Heartbeat {
 	h := &Heartbeat{cfg: cfg, quiet: map[string]string{}}
-	h.loop = loop.New(loop.Config{Name: "heartbeat", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer})
-	cfg.Directory.Subscribe(func(id string) { h.loop.Add(loop.Key{Name: id}) })
-	return h, h.loop.WatchAll(
+	h.loop = loop.New(loop.Config{Name: "heartbeat", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), ClusterKey),
 		loop.From(cfg.Connections.Informer(), connectionKey),
 	)
+	cfg.Directory.Subscribe(func(id string) { h.loop.Add(loop.Key{Name: id}) })
+	return h
 }
 
 // connectionKey returns the peer of a Connection.
@@ -324,30 +324,23 @@ type Invitations struct {
 
 // NewInvitations returns an Invitations and registers its event handlers on the informers and
 // the directory. It starts nothing.
-func NewInvitations(cfg InvitationsConfig) (*Invitations, error) {
+func NewInvitations(cfg InvitationsConfig) *Invitations {
 	n := &Invitations{cfg: cfg}
-	n.Loop = loop.New(loop.Config{Name: "heartbeat-leases", Sync: n.sync, Log: cfg.Log, Observer: cfg.Observer})
-	add := func(id string) { n.Add(loop.Key{Name: id}) }
-	cfg.Directory.Subscribe(add)
-	cfg.Directory.onNone(add)
-	if err := n.WatchAll(
+	n.Loop = loop.New(loop.Config{Name: "heartbeat-leases", Sync: n.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), ClusterKey),
 		loop.From(cfg.Namespaces.Informer(), TenantKey),
 		loop.From(cfg.Connections.Informer(), connectionKey),
-	); err != nil {
-		return nil, err
-	}
+	)
+	add := func(id string) { n.Add(loop.Key{Name: id}) }
+	cfg.Directory.Subscribe(add)
+	cfg.Directory.onNone(add)
 	// A Lease wakes nobody by its renewals.
-	registration, err := cfg.Leases.Informer().AddEventHandler(store.Handler[*coordinationv1.Lease]{Gone: func(l *coordinationv1.Lease, _ bool) {
+	n.Handle(cfg.Leases.Informer(), store.Handler[*coordinationv1.Lease]{Gone: func(l *coordinationv1.Lease, _ bool) {
 		if id := corev1beta1.PeerOfNamespace(l.Namespace); id != "" && l.Name == corev1beta1.HeartbeatLease {
 			n.Wake(loop.Key{Name: id})
 		}
 	}})
-	if err != nil {
-		return nil, fmt.Errorf("watching heartbeat Leases: %w", err)
-	}
-	n.Await(registration.HasSynced)
-	return n, nil
+	return n
 }
 
 func (n *Invitations) sync(ctx context.Context, key loop.Key) error {

@@ -28,15 +28,14 @@ func TestHeartbeatPair(t *testing.T) {
 		provider := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
 		provider.core.PrependReactor("*", "*", kubetest.NewServer(provider.core.Tracker(), clock.RealClock{}).React)
 		leases := coreinformers.NewSharedInformerFactoryWithOptions(provider.core, 0, coreinformers.WithTransform(TrimLease))
-		pulse, err := NewPulse(PulseConfig{Interval: interval, Leases: leases.Coordination().V1().Leases(), Client: provider.core.CoordinationV1(), Clock: clock.RealClock{}})
-		require.NoError(t, err)
-		provider.conditions.AddSource(server, FirstOf(&toldSource{}, pulse))
-		invitations, err := NewInvitations(InvitationsConfig{
+		pulse := NewPulse(PulseConfig{Interval: interval, Leases: leases.Coordination().V1().Leases(), Client: provider.core.CoordinationV1(),
+			Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
+		provider.conditions.AddSource(server, &toldSource{}, pulse)
+		invitations := NewInvitations(InvitationsConfig{
 			ClusterID: "rome", Interval: interval, Kube: provider.core, Directory: provider.directory,
 			ForeignClusters: provider.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: provider.coreInformers.Core().V1().Namespaces(),
 			Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(), Env: loop.Env{Log: zaptest.NewLogger(t)},
 		})
-		require.NoError(t, err)
 		provider.liqoInformers.Start(t.Context().Done())
 		leases.Start(t.Context().Done())
 
@@ -49,7 +48,7 @@ func TestHeartbeatPair(t *testing.T) {
 			defer mu.Unlock()
 			down = err
 		}
-		heartbeat, err := NewHeartbeat(HeartbeatConfig{
+		heartbeat := NewHeartbeat(HeartbeatConfig{
 			ClusterID: "milan", Interval: interval, Timeout: time.Second, Directory: consumer.directory,
 			Serving: func(context.Context) error {
 				mu.Lock()
@@ -60,14 +59,13 @@ func TestHeartbeatPair(t *testing.T) {
 			ForeignClusters: consumer.liqoInformers.Core().V1beta1().ForeignClusters(), Connections: consumer.liqoInformers.Networking().V1beta1().Connections(),
 			Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
 		})
-		require.NoError(t, err)
 		consumer.liqoInformers.Start(t.Context().Done())
 		kubetest.Create(t, consumer.liqo.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})
 
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 4)
 		provider.run()
-		go func() { done <- pulse.Run(ctx) }()
+		go func() { done <- pulse.Run(ctx, 1) }()
 		go func() { done <- invitations.Run(ctx, 1) }()
 		provider.eventually("the Lease is there", func() bool {
 			_, err := provider.core.CoordinationV1().Leases("liqo-tenant-milan").Get(ctx, corev1beta1.HeartbeatLease, metav1.GetOptions{})

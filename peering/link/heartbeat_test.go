@@ -39,7 +39,7 @@ func newBeating(t *testing.T, interval time.Duration, lease string) *beating {
 	if lease != missing {
 		b.invite(lease == hasRenewal)
 	}
-	h, err := NewHeartbeat(HeartbeatConfig{
+	h := NewHeartbeat(HeartbeatConfig{
 		ClusterID: "rome", Interval: interval, Timeout: time.Minute, Directory: b.directory,
 		Serving: func(context.Context) error {
 			b.mu.Lock()
@@ -57,7 +57,6 @@ func newBeating(t *testing.T, interval time.Duration, lease string) *beating {
 		ForeignClusters: b.liqoInformers.Core().V1beta1().ForeignClusters(), Connections: b.liqoInformers.Networking().V1beta1().Connections(),
 		Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
 	})
-	require.NoError(t, err)
 	b.liqoInformers.Start(t.Context().Done())
 	b.world.run()
 	kubetest.Run(t, func(ctx context.Context) error { return h.Run(ctx, 2) })
@@ -298,12 +297,11 @@ func TestInvitations(t *testing.T) {
 				if tc.tunnel {
 					kubetest.Create(t, w.liqo.NetworkingV1beta1().Connections(namespace), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan"}})
 				}
-				n, err := NewInvitations(InvitationsConfig{
+				n := NewInvitations(InvitationsConfig{
 					ClusterID: "rome", Interval: tc.interval, Kube: w.core, Directory: w.directory,
 					ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
 					Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(), Env: loop.Env{Log: zaptest.NewLogger(t)},
 				})
-				require.NoError(t, err)
 				w.coreInformers.Start(t.Context().Done())
 				w.liqoInformers.Start(t.Context().Done())
 				ctx, cancel := context.WithCancel(t.Context())
@@ -331,20 +329,21 @@ func TestInvitations(t *testing.T) {
 	}
 }
 
-func TestFirstOf(t *testing.T) {
+// TestSourcesOfOneCondition: the first source that has a condition counts, and all of them wake.
+func TestSourcesOfOneCondition(t *testing.T) {
 	t.Parallel()
 	a, b := &toldSource{}, &toldSource{}
-	both := FirstOf(a, b)
-	var woken []string
-	both.Subscribe(func(id string) { woken = append(woken, id) })
-	require.Nil(t, both.Condition(milan("")))
+	c := &Conditions{loop: loop.New(loop.Config{}), sources: map[string][]Source{}}
+	c.AddSource(server, a, b)
+	told := func() *metav1.Condition { return c.sourced(milan(""))[server] }
+	require.Nil(t, told())
 	b.told = says("False", "Second")
-	require.Equal(t, "Second", both.Condition(milan("")).Reason)
+	require.Equal(t, "Second", told().Reason)
 	a.told = says("Unknown", "First")
-	require.Equal(t, "First", both.Condition(milan("")).Reason)
+	require.Equal(t, "First", told().Reason)
 	a.wake("x")
 	b.wake("y")
-	require.Equal(t, []string{"x", "y"}, woken)
+	require.Equal(t, 2, c.loop.Len())
 }
 
 type toldSource struct {

@@ -12,7 +12,6 @@ import (
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
@@ -20,25 +19,27 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// PulseConfig is the input of NewPulse. All fields are required.
+// PulseConfig is the input of NewPulse. All fields are required except Observer.
 type PulseConfig struct {
+	loop.Env
+
 	// Interval is the time between two renewals of a peer.
 	Interval time.Duration
 	// Leases is an informer of the Leases named HeartbeatLease in all namespaces, with the
 	// transform TrimLease. Client reads them live.
 	Leases coordinationinformers.LeaseInformer
 	Client coordinationv1client.LeasesGetter
-	Clock  clock.Clock
 }
 
 // Pulse judges peers by the renewals of their heartbeat Leases. It is the Source of the
 // condition of a peer's API server where there are neither credentials for the peer nor a
 // tunnel to it. Of what a peer writes it sees that there was a write; a write changes nothing
-// unless it changes the verdict. It is safe for concurrent use.
+// unless it changes the verdict. Every replica runs it, so that one that takes over has a verdict.
+// Its keys have the tenant namespaces as names. It is safe for concurrent use.
 type Pulse struct {
+	*loop.Loop
 	cfg    PulseConfig
 	synced cache.InformerSynced
-	again  loop.Signal // the time of the next read may have changed
 
 	listeners loop.Listeners[string] // they take cluster ids
 
@@ -49,14 +50,11 @@ type Pulse struct {
 
 // NewPulse returns a Pulse and registers its event handler on the informer. It starts
 // nothing.
-func NewPulse(cfg PulseConfig) (*Pulse, error) {
-	p := &Pulse{cfg: cfg, again: loop.NewSignal(), beats: map[string]*beat{}, ended: map[string]bool{}}
-	registration, err := cfg.Leases.Informer().AddEventHandler(store.Handler[*coordinationv1.Lease]{Set: p.saw, Gone: p.gone})
-	if err != nil {
-		return nil, fmt.Errorf("watching heartbeat Leases: %w", err)
-	}
-	p.synced = registration.HasSynced
-	return p, nil
+func NewPulse(cfg PulseConfig) *Pulse {
+	p := &Pulse{cfg: cfg, beats: map[string]*beat{}, ended: map[string]bool{}}
+	p.Loop = loop.New(loop.Config{Name: "heartbeats", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
+	p.synced = p.Handle(cfg.Leases.Informer(), store.Handler[*coordinationv1.Lease]{Set: p.saw, Gone: p.gone})
+	return p
 }
 
 // TrimLease is the transform of the informer of heartbeat Leases. Whatever a peer has
@@ -123,67 +121,32 @@ func (p *Pulse) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	return is(metav1.ConditionUnknown, corev1beta1.ReasonHeartbeatAwaited, "Lease %s/%s has not been watched for long enough", namespace, corev1beta1.HeartbeatLease)
 }
 
-// Run judges until ctx is done. Every replica does so, so that one that takes over has a
-// verdict.
-func (p *Pulse) Run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), p.synced) {
+// sync reads the Lease of a namespace if it is late, and returns when it may be so the next time.
+func (p *Pulse) sync(ctx context.Context, key loop.Key) error {
+	left, needed := p.left(key.Name)
+	if needed && left <= 0 {
+		p.read(ctx, key.Name)
+		left, needed = p.left(key.Name)
+	}
+	switch {
+	case !needed:
 		return nil
+	case left <= 0:
+		left = p.cfg.Interval / 2 // it was read just now
 	}
-	for ctx.Err() == nil {
-		next, ok := p.judge(ctx)
-		p.wait(ctx, next, ok)
-	}
-	return nil
+	return loop.After(left)
 }
 
-// wait returns at a time, if there is one, or when another may be due earlier.
-func (p *Pulse) wait(ctx context.Context, until time.Time, limited bool) {
-	var due <-chan time.Time
-	if limited {
-		timer := p.cfg.Clock.NewTimer(until.Sub(p.cfg.Clock.Now()))
-		defer timer.Stop()
-		due = timer.C()
-	}
-	select {
-	case <-ctx.Done():
-	case <-due:
-	case <-p.again:
-	}
-}
-
-// judge reads the Leases that are late, and returns when the next one is.
-func (p *Pulse) judge(ctx context.Context) (next time.Time, ok bool) {
-	for _, namespace := range p.late() {
-		p.read(ctx, namespace)
-	}
-	now := p.cfg.Clock.Now()
+// left returns the time until the Lease of a namespace is to be read, if that is needed.
+func (p *Pulse) left(namespace string) (left time.Duration, needed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, b := range p.beats {
-		at, needed := b.due(p.cfg.Interval)
-		if !needed {
-			continue
-		}
-		if soon := now.Add(p.cfg.Interval / 2); !at.After(now) {
-			at = soon // it was read just now
-		}
-		if !ok || at.Before(next) {
-			next, ok = at, true
-		}
+	b, ok := p.beats[namespace]
+	if !ok {
+		return 0, false
 	}
-	return next, ok
-}
-
-func (p *Pulse) late() (namespaces []string) {
-	now := p.cfg.Clock.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for namespace, b := range p.beats {
-		if at, needed := b.due(p.cfg.Interval); needed && !at.After(now) {
-			namespaces = append(namespaces, namespace)
-		}
-	}
-	return namespaces
+	at, needed := b.due(p.cfg.Interval)
+	return at.Sub(p.cfg.Clock.Now()), needed
 }
 
 // read reads one Lease live. Nobody is down because this cluster's own API server does not
@@ -265,6 +228,6 @@ func (p *Pulse) rest(namespace string, ended bool) {
 
 // turned notifies the subscribers of a change of the verdict on a peer.
 func (p *Pulse) turned(namespace string) {
-	p.again.Notify()
+	p.Add(loop.Key{Name: namespace})
 	p.listeners.Tell(strings.TrimPrefix(namespace, corev1beta1.TenantNamespacePrefix))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const beatEvery = 2 * time.Second
@@ -50,9 +52,8 @@ func newPulsed(t *testing.T, lease *coordinationv1.Lease) *pulsed {
 		return false, nil, nil
 	})
 	factory := coreinformers.NewSharedInformerFactoryWithOptions(p.core, 0, coreinformers.WithTransform(TrimLease))
-	var err error
-	p.pulse, err = NewPulse(PulseConfig{Interval: beatEvery, Leases: factory.Coordination().V1().Leases(), Client: p.core.CoordinationV1(), Clock: clock.RealClock{}})
-	require.NoError(t, err)
+	p.pulse = NewPulse(PulseConfig{Interval: beatEvery, Leases: factory.Coordination().V1().Leases(), Client: p.core.CoordinationV1(),
+		Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
 	p.pulse.Subscribe(func(id string) {
 		require.Equal(t, "milan", id)
 		p.mu.Lock()
@@ -64,7 +65,7 @@ func newPulsed(t *testing.T, lease *coordinationv1.Lease) *pulsed {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		require.NoError(t, p.pulse.Run(ctx))
+		require.NoError(t, p.pulse.Run(ctx, 1))
 	}()
 	t.Cleanup(func() {
 		cancel()

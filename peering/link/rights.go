@@ -68,18 +68,18 @@ type Rights struct {
 
 // NewRights returns a Rights and registers its event handlers on the informers. It starts
 // nothing.
-func NewRights(cfg RightsConfig) (*Rights, error) {
+func NewRights(cfg RightsConfig) *Rights {
 	r := &Rights{
 		cfg:      cfg,
 		bindings: store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
 	}
-	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return r, r.WatchAll(
+	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), ClusterKey),
 		loop.From(cfg.Namespaces.Informer(), TenantKey),
 		loop.From(cfg.RoleBindings.Informer(), bindingKey),
 		loop.From(cfg.ClusterRoleBindings.Informer(), bindingKey),
 	)
+	return r
 }
 
 // ClusterKey is a keys function of a loop: the key of a ForeignCluster is the cluster id of

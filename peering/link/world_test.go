@@ -86,18 +86,14 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	kubetest.WatchFromList(w.liqo)
 	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
 	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
-	var err error
-	w.directory, err = NewDirectory(DirectoryConfig{Kube: w.core, Namespaces: w.coreInformers.Core().V1().Namespaces(), Connect: w.connect, Env: loop.Env{Log: zaptest.NewLogger(t)}})
-	require.NoError(t, err)
-	w.conditions, err = NewConditions(ConditionsConfig{ClusterID: "rome", Liqo: w.liqo, Directory: w.directory,
+	w.directory = NewDirectory(DirectoryConfig{Kube: w.core, Namespaces: w.coreInformers.Core().V1().Namespaces(), Connect: w.connect, Env: loop.Env{Log: zaptest.NewLogger(t)}})
+	w.conditions = NewConditions(ConditionsConfig{ClusterID: "rome", Liqo: w.liqo, Directory: w.directory,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), VirtualNodes: w.liqoInformers.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: health.Window{Size: 5, Failures: 3, Successes: 2},
 		Interval: time.Second, Timeout: time.Second, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
-	require.NoError(t, err)
-	w.rights, err = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Kube: w.core, Liqo: w.liqo,
+	w.rights = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Kube: w.core, Liqo: w.liqo,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
 		RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(), ClusterRoleBindings: w.coreInformers.Rbac().V1().ClusterRoleBindings(), Env: loop.Env{Log: zaptest.NewLogger(t)}})
-	require.NoError(t, err)
 	w.coreInformers.Start(t.Context().Done())
 	w.liqoInformers.Start(t.Context().Done())
 	synctest.Wait() // for the caches

@@ -146,10 +146,10 @@ type Ending struct {
 
 // NewEnding returns an Ending and registers its event handler on the informer. It starts
 // nothing.
-func NewEnding(cfg EndingConfig) (*Ending, error) {
+func NewEnding(cfg EndingConfig) *Ending {
 	e := &Ending{cfg: cfg}
-	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return e, e.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
+	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.ForeignClusters.Informer(), loop.Self))
+	return e
 }
 
 func (e *Ending) sync(ctx context.Context, key loop.Key) error {

@@ -16,7 +16,6 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reasons"
@@ -32,34 +31,17 @@ type Direction struct {
 	offers    sharinginformers.ResourceOfferInformer
 	nodes     offloadinginformers.VirtualNodeInformer // of the outgoing direction; otherwise nil
 	tenants   coreinformers.NamespaceInformer         // of the incoming direction; otherwise nil
-
-	listeners loop.Listeners[string] // they take cluster ids
 }
 
-// NewOutgoing returns the Direction for this cluster's use of its peers. It registers event
-// handlers on the informers.
-func NewOutgoing(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, nodes offloadinginformers.VirtualNodeInformer) (*Direction, error) {
-	return newDirection(&Direction{clusterID: clusterID, policy: policy, outgoing: true, requests: requests, offers: offers, nodes: nodes})
+// NewOutgoing returns the Direction for this cluster's use of its peers.
+func NewOutgoing(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, nodes offloadinginformers.VirtualNodeInformer) *Direction {
+	return &Direction{clusterID: clusterID, policy: policy, outgoing: true, requests: requests, offers: offers, nodes: nodes}
 }
 
-// NewIncoming returns the Direction for the peers' use of this cluster. It registers event
-// handlers on the informers, except tenants, whose events lead to a new condition anyway.
-func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, tenants coreinformers.NamespaceInformer) (*Direction, error) {
-	return newDirection(&Direction{clusterID: clusterID, policy: policy, requests: requests, offers: offers, tenants: tenants})
-}
-
-func newDirection(d *Direction) (*Direction, error) {
-	tell := func(obj any) {
-		for _, key := range tenantKey(obj) {
-			d.listeners.Tell(key.Name)
-		}
-	}
-	for _, inf := range d.informers() {
-		if _, err := inf.AddEventHandler(store.Each(tell)); err != nil {
-			return nil, fmt.Errorf("watching the negotiation: %w", err)
-		}
-	}
-	return d, nil
+// NewIncoming returns the Direction for the peers' use of this cluster. Events of tenants lead to a
+// new condition anyway.
+func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, tenants coreinformers.NamespaceInformer) *Direction {
+	return &Direction{clusterID: clusterID, policy: policy, requests: requests, offers: offers, tenants: tenants}
 }
 
 // informers returns the informers that the condition depends on.
@@ -72,8 +54,17 @@ func (d *Direction) informers() []cache.SharedIndexInformer {
 }
 
 // Subscribe registers f, which is called with a peer's id after each event that may change
-// the peer's condition. f must not block.
-func (d *Direction) Subscribe(f func(clusterID string)) { d.listeners.Subscribe(f) }
+// the peer's condition. It must be called before the informers run. f must not block.
+func (d *Direction) Subscribe(f func(clusterID string)) {
+	for _, inf := range d.informers() {
+		// Fails for an informer that has stopped only.
+		_, _ = inf.AddEventHandler(store.Each(func(obj any) {
+			for _, key := range tenantKey(obj) {
+				f(key.Name)
+			}
+		}))
+	}
+}
 
 // Condition returns the condition for a peer. It returns nil if the direction is not wanted
 // or, for the incoming direction, has not been in use.

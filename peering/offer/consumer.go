@@ -63,15 +63,15 @@ type Consumer struct {
 
 // NewConsumer returns a Consumer and registers its event handlers on the informers. It
 // starts nothing.
-func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
+func NewConsumer(cfg ConsumerConfig) *Consumer {
 	c := &Consumer{cfg: cfg}
-	c.Loop = loop.New(loop.Config{Name: "consumer", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return c, c.WatchAll(
+	c.Loop = loop.New(loop.Config{Name: "consumer", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), link.ClusterKey),
 		loop.From(cfg.VirtualNodes.Informer(), tenantKey),
 		loop.From(cfg.Requests.Informer(), tenantKey),
 		loop.From(cfg.Offers.Informer(), tenantKey),
 	)
+	return c
 }
 
 // Changed queues a peer after a change of the credentials for it. It does not block, and is

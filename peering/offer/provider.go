@@ -82,22 +82,23 @@ type Provider struct {
 
 // NewProvider returns a Provider and registers its event handlers on the informers. It
 // starts nothing.
-func NewProvider(cfg ProviderConfig) (*Provider, error) {
+func NewProvider(cfg ProviderConfig) *Provider {
 	p := &Provider{cfg: cfg}
 	p.usage = &usage{kube: cfg.Kube, changed: p.capacityChanged}
-	p.loop = loop.New(loop.Config{Name: "provider", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
-	if err := p.loop.WatchAll(
+	p.loop = loop.New(loop.Config{Name: "provider", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), link.ClusterKey),
 		loop.From(cfg.Requests.Informer(), tenantKey),
 		loop.From(cfg.Offers.Informer(), tenantKey),
 		loop.From(cfg.Quotas.Informer(), tenantKey),
 		loop.From(cfg.StorageClasses.Informer(), p.everyConsumer),
 		loop.From(cfg.IngressClasses.Informer(), p.everyConsumer),
-	); err != nil {
-		return nil, err
-	}
-	_, err := loop.Changes("Nodes", cfg.Nodes.Informer(), sameCapacity, func(*corev1.Node) { p.capacityChanged() })
-	return p, err
+	)
+	p.loop.Handle(cfg.Nodes.Informer(), store.OnChange(func(before, after *corev1.Node) {
+		if before == nil || after == nil || !sameCapacity(before, after) {
+			p.capacityChanged()
+		}
+	}))
+	return p
 }
 
 // sameCapacity reports whether two states of a node are equal in the fields that offers
@@ -110,9 +111,6 @@ func sameCapacity(a, b *corev1.Node) bool {
 // Run blocks until ctx is done and the worker and the watch of pods have stopped. It may be
 // called again after that.
 func (p *Provider) Run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Nodes.Informer().HasSynced) {
-		return nil
-	}
 	err := p.loop.Run(ctx, 1) // one worker: decisions depend on each other
 	p.usage.end()
 	return err

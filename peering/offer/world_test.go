@@ -70,22 +70,20 @@ func (r *rig) run(loop func(context.Context) error) (stop func()) {
 
 func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
 	r.t.Helper()
-	c, err := NewConsumer(ConsumerConfig{ClusterID: "rome", Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
+	c := NewConsumer(ConsumerConfig{ClusterID: "rome", Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
 		Credentials: func(string) (string, bool) { return r.secret, r.secret != "" },
 		LeftOut:     func(provider, key string) bool { return provider == "milan" && key == "karpenter.sh/nodepool" },
 		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode, Env: loop.Env{Clock: clock.RealClock{}, Log: r.log}})
-	require.NoError(r.t, err)
 	return func(ctx context.Context) error { return c.Run(ctx, 2) }
 }
 
 func (r *rig) provider(p Policy) *Provider {
 	r.t.Helper()
-	out, err := NewProvider(ProviderConfig{ClusterID: "milan", Kube: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
+	out := NewProvider(ProviderConfig{ClusterID: "milan", Kube: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(), Quotas: r.inLiqo.Offloading().V1beta1().Quotas(),
 		Nodes: r.inCore.Core().V1().Nodes(), StorageClasses: r.inCore.Storage().V1().StorageClasses(), IngressClasses: r.inCore.Networking().V1().IngressClasses(),
 		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(r.t)}})
-	require.NoError(r.t, err)
 	return out
 }
 
@@ -467,8 +465,8 @@ func TestConsumerLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sharing := r.inLiqo.Sharing().V1alpha1()
-	in, err := NewIncoming("milan", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
-	require.NoError(t, err)
+	in := NewIncoming("milan", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
+	in.Subscribe(func(string) {})
 	tenants := r.inCore.Core().V1().Namespaces().Informer().GetStore()
 	r.inLiqo.Start(t.Context().Done())
 	r.inLiqo.WaitForCacheSync(t.Context().Done())
@@ -508,10 +506,8 @@ func TestDirectionOfACluster(t *testing.T) {
 		o.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
 	}))
 	sharing := r.inLiqo.Sharing().V1alpha1()
-	out, err := NewOutgoing("rome", link.Policy{Mode: link.PolicyNever}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inLiqo.Offloading().V1beta1().VirtualNodes())
-	require.NoError(t, err)
-	in, err := NewIncoming("rome", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
-	require.NoError(t, err)
+	out := NewOutgoing("rome", link.Policy{Mode: link.PolicyNever}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inLiqo.Offloading().V1beta1().VirtualNodes())
+	in := NewIncoming("rome", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
 	before := cluster("milan", uses)
 	meta.SetStatusCondition(&before.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionOutgoingPeering, Status: metav1.ConditionTrue, Reason: "Before"})
 	require.Equal(t, "Before", out.Condition(before).Reason, "nothing is known yet")
