@@ -19,6 +19,7 @@ import (
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
@@ -65,6 +66,8 @@ type controller struct {
 	leases informers.SharedInformerFactory
 	liqo   externalversions.SharedInformerFactory
 
+	outgoing, incoming link.Policy // of peerings
+
 	directory *link.Directory
 	consumer  *offer.Consumer
 	publisher *exchange.Publisher
@@ -83,23 +86,28 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	if c.home, err = newHome(env, env.Config.Namespace, controllerLease); err != nil {
 		return Parts{}, err
 	}
+	if c.outgoing, c.incoming, err = directions(env.Config.Peering); err != nil {
+		return Parts{}, err
+	}
 	c.makeFactories()
 	events, stopEvents := newRecorder(c.home, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
+	c.addPeering()
+	c.addOffers()
 	for _, add := range []func() error{
-		c.followGateways, c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addStorage,
+		c.followGateways, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addStorage,
 		c.addAuthentication,
-		c.addJoin,
-		c.addDiscovery,
 		c.addAPIServer, c.addEndpointAddresses,
 		c.addWebhookCertificates,
-		c.addAnnouncements,
-		c.addMetrics,
 	} {
 		if err := add(); err != nil {
 			return Parts{}, err
 		}
 	}
+	c.addJoin()
+	c.addDiscovery()
+	c.addAnnouncements()
+	c.addMetrics()
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
 		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.selected, c.requests, c.apiServer, c.heartbeats, c.bounds, c.volumes, c.there, c.liqo}
@@ -152,7 +160,7 @@ func (c *controller) add(name string) func(runner, error) error {
 	}
 }
 
-func (c *controller) addPeering() error {
+func (c *controller) addPeering() {
 	c.directory = link.NewDirectory(link.DirectoryConfig{
 		Kube: c.home.plain.kube, Namespaces: c.own.Core().V1().Namespaces(),
 		Connect: link.Connector(client.Settings{
@@ -161,15 +169,11 @@ func (c *controller) addPeering() error {
 		}, c.env.foreign),
 		Env: c.env.component(),
 	})
-	probed, err := probeSeconds(c.env.Registry)
-	if err != nil {
-		return err
-	}
 	c.conditions = link.NewConditions(link.ConditionsConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, Directory: c.directory,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: c.own.Core().V1().Namespaces(),
-		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probed,
+		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probeSeconds(c.env.Registry),
 		Env: c.env.component(),
 	})
 	c.loop("rights", link.NewRights(link.RightsConfig{
@@ -188,9 +192,9 @@ func (c *controller) addPeering() error {
 		Delayed: func(peer string) { c.env.Refused(peer, replication.RefusedRate) },
 	})
 	c.directory.Subscribe(replicator.Changed)
-	if err := c.followRights(replicator); err != nil {
-		return err
-	}
+	// A peer with rights in this cluster pushes its Configuration. The replicator pulls that of every
+	// other peer. The call fails for an informer that has stopped only.
+	_, _ = c.liqo.Core().V1beta1().ForeignClusters().Informer().AddEventHandler(store.Each(func(fc *corev1beta1.ForeignCluster) { replicator.Changed(fc.Spec.ClusterID) }))
 	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
 	c.loop("conditions", c.conditions)
 	c.leased("vouch", link.NewVouch(link.VouchConfig{
@@ -204,7 +208,6 @@ func (c *controller) addPeering() error {
 		}
 		return replicator.Run(ctx)
 	})
-	return nil
 }
 
 // peers adapts the directory to the replicator.

@@ -18,7 +18,7 @@ import (
 
 // addAnnouncements records an event at each change of the main condition of a ForeignCluster or a
 // NamespaceOffloading, while this replica leads. A change that no replica sees has no event.
-func (c *controller) addAnnouncements() error {
+func (c *controller) addAnnouncements() {
 	informers := []cache.SharedIndexInformer{
 		c.liqo.Core().V1beta1().ForeignClusters().Informer(), c.liqo.Offloading().V1beta1().NamespaceOffloadings().Informer(),
 	}
@@ -33,7 +33,6 @@ func (c *controller) addAnnouncements() error {
 		<-ctx.Done()
 		return nil
 	})
-	return nil
 }
 
 // announce records the event of an update, if the main condition has changed.

@@ -37,13 +37,7 @@ func (c *controller) addAuthentication() error {
 		return err
 	}
 	requests := counter("liqod_authentication_requests_total", "Requests of peers; result is granted or the reason of the refusal.", "path", "result")
-	if err := c.env.Registry.Register(requests); err != nil {
-		return err
-	}
-	outgoing, _, err := directions(c.env.Config.Peering)
-	if err != nil {
-		return err
-	}
+	c.env.Registry.add(requests)
 	cluster := auth.NewCluster(auth.ClusterConfig{
 		Namespace: c.env.Config.Namespace, Kube: c.home.plain.kube, Liqo: c.home.plain.liqo,
 		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, Ranges: ownRanges(c.env.Config.Networking),
@@ -52,7 +46,7 @@ func (c *controller) addAuthentication() error {
 	endpoint := auth.New(auth.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, Authorities: func() string { return string(source.Bundle()) },
 		Self: cluster, Tokens: cluster, Records: cluster, Identities: cluster,
-		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
+		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, c.outgoing) },
 		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
 		Connections: cfg.Connections, ConnectionsPerAddress: cfg.ConnectionsPerAddress, MaxPeers: cfg.MaxPeers, AcceptRanges: config.Prefixes(cfg.AcceptRanges),
 		Count:  func(path, result string) { requests.WithLabelValues(path, result).Inc() },

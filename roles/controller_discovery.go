@@ -2,10 +2,6 @@ package roles
 
 import (
 	"context"
-	"errors"
-	"fmt"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/peering/discovery"
@@ -14,25 +10,20 @@ import (
 // addDiscovery wires the browsers of DNS and multicast DNS, and the loop that creates
 // ForeignClusters from their answers. It wires nothing if neither a domain nor interfaces
 // are configured.
-func (c *controller) addDiscovery() error {
+func (c *controller) addDiscovery() {
 	cfg := c.env.Config.Discovery
 	if cfg.DNS.Domain == "" && len(cfg.Multicast.Interfaces) == 0 {
-		return nil
-	}
-	metrics, err := discoveryMetrics(c.env.Registry)
-	if err != nil {
-		return err
+		return
 	}
 	clusters := discovery.NewClusters(discovery.Config{
 		ClusterID: c.env.Config.ClusterID, Most: cfg.MaxClusters, Liqo: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Metrics: metrics, Env: c.env.component(),
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Metrics: discoveryMetrics(c.env.Registry), Env: c.env.component(),
 	})
 	looking := c.looking(clusters)
 	c.leased("discovery", func(ctx context.Context) error {
 		clusters.Forget() // the answers of an earlier term
 		return together(append(looking, func(ctx context.Context) error { return clusters.Run(ctx, c.cfg.Workers) })...)(ctx)
 	})
-	return nil
 }
 
 // looking returns the configured browsers.
@@ -58,14 +49,12 @@ func (c *controller) looking(clusters *discovery.Clusters) (run []func(context.C
 	return run
 }
 
-func discoveryMetrics(registry prometheus.Registerer) (discovery.Metrics, error) {
+func discoveryMetrics(to *registry) discovery.Metrics {
 	ignored := counter("liqod_discovery_ignored_total", "DNS-SD records that were ignored; via is dns or mdns.", "via", "reason")
 	found := gauge("liqod_discovery_clusters", "Clusters that are found; via is dns or mdns.", "via")
-	if err := errors.Join(registry.Register(ignored), registry.Register(found)); err != nil {
-		return discovery.Metrics{}, fmt.Errorf("registering metrics: %w", err)
-	}
+	to.add(ignored, found)
 	return discovery.Metrics{
 		Ignored: func(via, reason string, n int) { ignored.WithLabelValues(via, reason).Add(float64(n)) },
 		Found:   func(via string, n int) { found.WithLabelValues(via).Set(float64(n)) },
-	}, nil
+	}
 }

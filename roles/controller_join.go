@@ -9,20 +9,16 @@ import (
 
 // addJoin wires two loops: one gets and renews the identities of this cluster in its
 // providers, the other ends peerings by hand.
-func (c *controller) addJoin() error {
+func (c *controller) addJoin() {
 	cfg := c.env.Config.Peering
-	outgoing, incoming, err := directions(cfg)
-	if err != nil {
-		return err
-	}
-	back := join.Back{Offered: func(fc *corev1beta1.ForeignCluster) bool { return link.IncomingOffered(fc, incoming) }}
+	back := join.Back{Offered: func(fc *corev1beta1.ForeignCluster) bool { return link.IncomingOffered(fc, c.incoming) }}
 	if own := c.env.Config.Authentication; own.Address != "" {
 		back.URL = own.URL
 	}
 	identities := join.New(join.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, OwnNamespace: c.env.Config.Namespace,
 		AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
-		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
+		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, c.outgoing) },
 		Back:   back,
 		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
@@ -34,5 +30,4 @@ func (c *controller) addJoin() error {
 		Cluster:         manual.Cluster{ID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo},
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Events: c.events, Env: c.env.component(),
 	}))
-	return nil
 }

@@ -9,12 +9,10 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/peering/link"
-	"github.com/liqod/liqod/reflect/replication"
 )
 
 // addNetwork wires the loops that negotiate the networks of this cluster and its peers. If
@@ -138,11 +136,3 @@ func (unannounced) MTU() int32 { return 0 }
 
 // Subscribe implements exchange.Gateways.
 func (unannounced) Subscribe(func()) {}
-
-// followRights notifies the replicator if a peer gets or loses rights in this cluster. A
-// peer with rights pushes its Configuration. The replicator pulls that of every other peer.
-func (c *controller) followRights(r *replication.Replicator) error {
-	_, err := loop.Changes("ForeignClusters", c.liqo.Core().V1beta1().ForeignClusters().Informer(), nil,
-		func(fc *corev1beta1.ForeignCluster) { r.Changed(fc.Spec.ClusterID) })
-	return err
-}

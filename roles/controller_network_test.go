@@ -43,7 +43,7 @@ func TestNetworkIsWired(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, cfg.ValidateFor([]string{"controller"}))
 		parts, err := buildController(t.Context(), Env{
-			Config: cfg, Log: zap.NewNop(), Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(), Tracker: health.NewTracker(time.Minute, clock.RealClock{}),
+			Config: cfg, Log: zap.NewNop(), Clock: clock.RealClock{}, Registry: &registry{Registerer: prometheus.NewRegistry()}, Tracker: health.NewTracker(time.Minute, clock.RealClock{}),
 			Ready: &health.Checks{}, Requests: func(string) client.Observer { return nil },
 		})
 		require.NoError(t, err)

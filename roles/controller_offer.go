@@ -17,41 +17,36 @@ import (
 )
 
 // addOffers wires the negotiation of capacity, in both directions.
-func (c *controller) addOffers() error {
-	outgoing, incoming, err := directions(c.env.Config.Peering)
-	if err != nil {
-		return err
-	}
+func (c *controller) addOffers() {
 	sharing := c.liqo.Sharing().V1alpha1()
 	metadata := perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf)
 	c.consumer = offer.NewConsumer(offer.ConsumerConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
-		Credentials: c.credentials, Outgoing: outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
+		Credentials: c.credentials, Outgoing: c.outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
 		Env:     c.env.component(),
 	})
 	c.directory.Subscribe(c.consumer.Changed)
-	c.addDirections(outgoing, incoming)
+	c.addDirections()
 	provider := offer.NewProvider(offer.ProviderConfig{
 		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
-		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: incoming, Env: c.env.component(),
+		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: c.incoming, Env: c.env.component(),
 	})
 	c.loop("capacity-asked", c.consumer)
 	c.leased("capacity-offered", provider.Run)
-	return nil
 }
 
 // addDirections adds the conditions of both directions of a peering to ForeignClusters.
-func (c *controller) addDirections(outgoing, incoming link.Policy) {
+func (c *controller) addDirections() {
 	sharing := c.liqo.Sharing().V1alpha1()
 	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering,
-		offer.NewOutgoing(c.env.Config.ClusterID, outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqo.Offloading().V1beta1().VirtualNodes()))
+		offer.NewOutgoing(c.env.Config.ClusterID, c.outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqo.Offloading().V1beta1().VirtualNodes()))
 	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering,
-		offer.NewIncoming(c.env.Config.ClusterID, incoming, sharing.ResourceRequests(), sharing.ResourceOffers(), c.own.Core().V1().Namespaces()))
+		offer.NewIncoming(c.env.Config.ClusterID, c.incoming, sharing.ResourceRequests(), sharing.ResourceOffers(), c.own.Core().V1().Namespaces()))
 }
 
 // directions returns the policies of the two directions of peerings.

@@ -1,7 +1,6 @@
 package roles
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -39,9 +38,7 @@ func (c *controller) addWorkload() error {
 	if err != nil {
 		return err
 	}
-	if err := c.env.Registry.Register(newQuotaMetrics(enforcer.Accounts)); err != nil {
-		return fmt.Errorf("registering the metrics of quotas: %w", err)
-	}
+	c.env.Registry.add(newQuotaMetrics(enforcer.Accounts))
 	c.loop("shadow-pods", enforcer)
 	err = c.add("ingress-hosts")(namespace.NewHosts(namespace.HostsConfig{
 		Ingresses: c.own.Networking().V1().Ingresses(), Recorder: c.events, Env: c.env.component(),

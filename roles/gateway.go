@@ -42,11 +42,7 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	wrote, err := hostWrites(env)
-	if err != nil {
-		return Parts{}, err
-	}
-	g := &gatewayRole{env: env, fabric: f, cfg: cfg, network: kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})}
+	g := &gatewayRole{env: env, fabric: f, cfg: cfg, network: kernel.New(kernel.Config{Log: env.Log, Wrote: hostWrites(env)})}
 	if err := g.prepare(); err != nil {
 		return Parts{}, err
 	}

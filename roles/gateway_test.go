@@ -51,7 +51,7 @@ func hostEnv(t *testing.T, role string, args ...string) Env {
 	require.NoError(t, err)
 	require.NoError(t, cfg.ValidateFor([]string{role}))
 	return Env{
-		Config: cfg, Log: zap.NewNop(), Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(), Ready: &health.Checks{},
+		Config: cfg, Log: zap.NewNop(), Clock: clock.RealClock{}, Registry: &registry{Registerer: prometheus.NewRegistry()}, Ready: &health.Checks{},
 		Requests: func(string) client.Observer { return nil },
 	}
 }

@@ -40,6 +40,20 @@ type metrics struct {
 	loops bound
 }
 
+// registry registers metrics. The process does not start with one that was not registered.
+type registry struct {
+	prometheus.Registerer
+	failed error
+}
+
+func (r *registry) add(all ...prometheus.Collector) {
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			r.failed = errors.Join(r.failed, fmt.Errorf("registering metrics: %w", err))
+		}
+	}
+}
+
 // seconds returns buckets from the duration of a cache read to several minutes.
 func seconds() []float64 { return prometheus.ExponentialBuckets(0.001, 4, 10) }
 
@@ -57,7 +71,7 @@ func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 
 // newMetrics registers the metrics of the process, of the Go runtime and of the operating
 // system, and the version. behind returns the lateness of each loop.
-func newMetrics(registry prometheus.Registerer, version string, behind func() map[string]time.Duration) (*metrics, error) {
+func newMetrics(to *registry, version string, behind func() map[string]time.Duration) *metrics {
 	m := &metrics{
 		depth:      gauge("liqod_loop_depth", "Keys that wait in a loop's queue.", "loop"),
 		adds:       counter("liqod_loop_adds_total", "Keys added to a loop's queue.", "loop"),
@@ -77,17 +91,9 @@ func newMetrics(registry prometheus.Registerer, version string, behind func() ma
 	}
 	build := gauge("liqod_build_info", "Always 1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	var errs []error
-	for _, c := range []prometheus.Collector{
-		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, m.closed, m.denied.total, m.lag, m.expiries, lateness(behind), build,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
-		errs = append(errs, registry.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	return m, nil
+	to.add(m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, m.closed, m.denied.total, m.lag, m.expiries, lateness(behind), build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
 }
 
 // lateness collects how far loops are behind, at the time of the scrape.

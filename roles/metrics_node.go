@@ -2,7 +2,6 @@ package roles
 
 import (
 	"crypto/tls"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -43,17 +42,14 @@ func newNodeMetrics(tenant, node string, nodes corelisters.NodeLister, held func
 }
 
 // addMetrics registers the metrics of the virtual node and of its serving certificate.
-func (v *vkubelet) addMetrics() error {
-	if err := v.env.Registry.Register(newNodeMetrics(v.namespace, v.name, v.nodes.Core().V1().Nodes().Lister(), v.heldPods)); err != nil {
-		return fmt.Errorf("registering the metrics of the virtual node: %w", err)
-	}
+func (v *vkubelet) addMetrics() {
+	v.env.Registry.add(newNodeMetrics(v.namespace, v.name, v.nodes.Core().V1().Nodes().Lister(), v.heldPods))
 	v.env.Expiries.serving("kubelet", func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if !v.serving.Issued() {
 			return nil, serve.ErrNoCertificate // but a self-signed one
 		}
 		return v.serving.GetCertificate(hello)
 	})
-	return nil
 }
 
 // Describe implements prometheus.Collector.

@@ -3,7 +3,6 @@ package roles
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -96,7 +95,7 @@ func (m *peerMetrics) collectVolumes(out gauges, known map[string]bool) {
 }
 
 // addMetrics registers the metrics of peerings and of identities.
-func (c *controller) addMetrics() error {
+func (c *controller) addMetrics() {
 	m := &peerMetrics{
 		clusterID: c.env.Config.ClusterID, clusters: c.liqo.Core().V1beta1().ForeignClusters(), maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		offers: c.liqo.Sharing().V1alpha1().ResourceOffers(), nodes: c.own.Core().V1().Nodes(), pods: c.pods.Core().V1().Pods(),
@@ -105,9 +104,7 @@ func (c *controller) addMetrics() error {
 		m.claims, m.volumes = c.own.Core().V1().PersistentVolumeClaims(), []cache.SharedIndexInformer{c.volumes.Core().V1().PersistentVolumes().Informer(), c.there.Core().V1().PersistentVolumes().Informer()}
 	}
 	m.describe()
-	if err := c.env.Registry.Register(m); err != nil {
-		return fmt.Errorf("registering the metrics of peers: %w", err)
-	}
+	c.env.Registry.add(m)
 	c.leased("metrics", m.run)
 	c.env.Expiries.add(func() (all []expiry) {
 		for _, id := range m.peers() {
@@ -117,15 +114,12 @@ func (c *controller) addMetrics() error {
 		}
 		return all
 	})
-	return nil
 }
 
 // probeSeconds registers the durations of probes of peers' API servers.
-func probeSeconds(registry prometheus.Registerer) (func(peer string, d time.Duration, err error), error) {
+func probeSeconds(to *registry) func(peer string, d time.Duration, err error) {
 	probes := histogram("liqod_peer_probe_seconds", "Time until a peer's API server answered a probe; result is ok or error.", "peer", "result")
-	if err := registry.Register(probes); err != nil {
-		return nil, fmt.Errorf("registering the metrics of probes: %w", err)
-	}
+	to.add(probes)
 	var peers bound
 	return func(peer string, d time.Duration, err error) {
 		name := peers.value(peer)
@@ -133,7 +127,7 @@ func probeSeconds(registry prometheus.Registerer) (func(peer string, d time.Dura
 			probes.WithLabelValues(name, result)
 		}
 		probes.WithLabelValues(name, resultOf(err)).Observe(d.Seconds())
-	}, nil
+	}
 }
 
 // run collects until ctx is done, as soon as the caches are filled.

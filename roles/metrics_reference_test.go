@@ -2,6 +2,7 @@ package roles
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -94,8 +95,7 @@ func registered(t *testing.T) map[string]metric {
 	t.Helper()
 	t.Setenv("POD_NAME", "liqod-0")
 	process := newRecorderOfMetrics()
-	_, err := newMetrics(process, "v1", func() map[string]time.Duration { return nil })
-	require.NoError(t, err)
+	newMetrics(&registry{Registerer: process}, "v1", func() map[string]time.Duration { return nil })
 	all := map[string]metric{}
 	for name, m := range process.have {
 		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
@@ -111,9 +111,9 @@ func registered(t *testing.T) map[string]metric {
 			"gateway":    {"--gateway.mtu=1500", "--gateway.stateDir=" + filepath.Join(t.TempDir(), "state")},
 		}[role.Name]...)
 		own := newRecorderOfMetrics()
-		env.Registry = own
+		env.Registry = &registry{Registerer: own}
 		_, err := role.Build(t.Context(), env)
-		require.NoError(t, err, role.Name)
+		require.NoError(t, errors.Join(err, env.Registry.failed), role.Name)
 		for name, m := range own.have {
 			require.NotContains(t, process.have, name, "role %s registers a metric of the process", role.Name)
 			m.roles = append(all[name].roles, role.Name)

@@ -81,14 +81,14 @@ func valuesOf(t *testing.T, registry prometheus.Gatherer, name, label string) ma
 // series stays bounded, and cpu and memory stay among them.
 func TestLabelsAreBounded(t *testing.T) {
 	t.Parallel()
-	registry := prometheus.NewRegistry()
-	m, err := newMetrics(registry, "v1", func() map[string]time.Duration { return nil })
-	require.NoError(t, err)
+	served := prometheus.NewRegistry()
+	to := &registry{Registerer: served}
+	m := newMetrics(to, "v1", func() map[string]time.Duration { return nil })
 	for code := range 1000 {
 		requests{m, "milan"}.Request("get", strconv.Itoa(code), time.Second)
 	}
 	requests{m, "milan"}.Request("get", "timeout", time.Second)
-	codes := valuesOf(t, registry, "liqod_client_requests_total", "code")
+	codes := valuesOf(t, served, "liqod_client_requests_total", "code")
 	require.Less(t, len(codes), 100)
 	require.InDelta(t, 1, codes["200"], 0)
 	require.InDelta(t, 1, codes["timeout"], 0)
@@ -100,30 +100,29 @@ func TestLabelsAreBounded(t *testing.T) {
 		observer.NewAddsMetric(fmt.Sprint("replica-", i)).Inc()
 	}
 	for _, name := range []string{"liqod_loop_sync_seconds", "liqod_loop_adds_total"} {
-		have := valuesOf(t, registry, name, "loop")
+		have := valuesOf(t, served, name, "loop")
 		require.Len(t, have, mostValues+1)
 		require.InDelta(t, 1000-mostValues, have[theRest], 0)
 	}
 
-	probed, err := probeSeconds(registry)
-	require.NoError(t, err)
+	probed := probeSeconds(to)
 	for i := range 1000 {
 		probed(fmt.Sprint("peer-", i), time.Second, errors.New("refused"))
 	}
-	peers := valuesOf(t, registry, "liqod_peer_probe_seconds", "peer")
+	peers := valuesOf(t, served, "liqod_peer_probe_seconds", "peer")
 	require.Len(t, peers, mostValues+1)
 	require.InDelta(t, 1000-mostValues, peers[theRest], 0)
-	require.Equal(t, []string{"error", "ok"}, slices.Sorted(maps.Keys(valuesOf(t, registry, "liqod_peer_probe_seconds", "result"))),
+	require.Equal(t, []string{"error", "ok"}, slices.Sorted(maps.Keys(valuesOf(t, served, "liqod_peer_probe_seconds", "result"))),
 		"a result that has not come yet has a series")
 
 	many := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	for i := range 1000 {
 		many[corev1.ResourceName(fmt.Sprintf("a.example/%d", i))] = resource.MustParse("1")
 	}
-	require.NoError(t, registry.Register(newQuotaMetrics(func() []pod.Account {
+	require.NoError(t, served.Register(newQuotaMetrics(func() []pod.Account {
 		return []pod.Account{{Consumer: "rome", Used: many, Limit: many, Waiting: 2}}
 	})))
-	used := valuesOf(t, registry, "liqod_quota_used", "resource")
+	used := valuesOf(t, served, "liqod_quota_used", "resource")
 	require.Len(t, used, mostValues)
 	require.InDelta(t, 1.5, used["cpu"], 1e-9)
 	require.InDelta(t, 1<<30, used["memory"], 0)
@@ -292,17 +291,17 @@ func TestExpiries(t *testing.T) {
 
 func TestWebhookMetrics(t *testing.T) {
 	t.Parallel()
-	registry := prometheus.NewRegistry()
+	served := prometheus.NewRegistry()
 	rules := map[string]serve.Rule{}
 	for path, answer := range map[string]serve.Decision{
 		"/a": serve.Allow(), "/b": serve.Allow(serve.Operation{Op: "add"}), "/c": serve.Deny("no"),
 	} {
 		rules[path] = func(context.Context, *admissionv1.AdmissionRequest) serve.Decision { return answer }
 	}
-	require.NoError(t, measure(registry, rules))
+	measure(&registry{Registerer: served}, rules)
 	for _, decide := range rules {
 		decide(t.Context(), nil)
 	}
-	require.Equal(t, map[string]float64{"allowed": 1, "changed": 1, "denied": 1}, valuesOf(t, registry, "liqod_webhook_seconds", "result"))
-	require.Equal(t, map[string]float64{"/a": 1, "/b": 1, "/c": 1}, valuesOf(t, registry, "liqod_webhook_seconds", "webhook"))
+	require.Equal(t, map[string]float64{"allowed": 1, "changed": 1, "denied": 1}, valuesOf(t, served, "liqod_webhook_seconds", "result"))
+	require.Equal(t, map[string]float64{"/a": 1, "/b": 1, "/c": 1}, valuesOf(t, served, "liqod_webhook_seconds", "webhook"))
 }

@@ -24,6 +24,7 @@ type process struct {
 	cfg      *config.Effective
 	log      *zap.Logger
 	registry *prometheus.Registry
+	register *registry // of registry
 	metrics  *metrics
 	ready    health.Checks
 	trackers []namedTracker
@@ -40,9 +41,8 @@ func newProcess(cfg *config.Effective, stderr io.Writer) (*process, error) {
 		return nil, fmt.Errorf("making the logger: %w", err)
 	}
 	p := &process{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
-	if p.metrics, err = newMetrics(p.registry, version(), p.behind); err != nil {
-		return nil, err
-	}
+	p.register = &registry{Registerer: p.registry}
+	p.metrics = newMetrics(p.register, version(), p.behind)
 	return p, nil
 }
 
@@ -93,7 +93,7 @@ func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 	parts, err := role.Build(ctx, Env{
 		Config:    p.cfg,
 		Log:       p.log.Named(role.Name),
-		Registry:  p.registry,
+		Registry:  p.register,
 		Observer:  loops{queues{p.metrics}, tracker},
 		Tracker:   tracker,
 		Requests:  func(server string) client.Observer { return requests{p.metrics, server} },
@@ -106,7 +106,7 @@ func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 		Version:   version(),
 		UserAgent: client.UserAgent("liqod", version(), role.Name),
 	})
-	if err != nil {
+	if err = errors.Join(err, p.register.failed); err != nil {
 		return err
 	}
 	leading := p.metrics.leading.WithLabelValues(role.Name)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
@@ -63,7 +62,7 @@ type Env struct {
 	// Log is the logger of the role.
 	Log *zap.Logger
 	// Registry registers metrics. Their names are liqod_<subsystem>_<what>_<unit>.
-	Registry prometheus.Registerer
+	Registry *registry
 	// Observer is the observer of all loops of the role. It updates metrics and /livez.
 	Observer loop.Observer
 	// Tracker detects late loops. A role calls Forget for a loop that ends before the

@@ -3,7 +3,6 @@ package roles
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"os"
 
@@ -93,10 +92,6 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	wrote, err := hostWrites(env)
-	if err != nil {
-		return Parts{}, err
-	}
 	allPods := func(trust corev1beta1.Trust) bool {
 		return env.Config.Under(cmp.Or(trust, env.Config.Sharing.Trust)).Networking.Reach == config.ReachAll
 	}
@@ -104,7 +99,7 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	if !allPods(corev1beta1.TrustStrict) {
 		shares = f.shares(cfg.NodeName)
 	}
-	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
+	network := kernel.New(kernel.Config{Log: env.Log, Wrote: hostWrites(env)})
 	node, err := host.NewNode(host.NodeConfig{
 		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU,
 		Host: network, Sources: f.sources, Open: openProbes, Shares: shares, AllPods: allPods, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
@@ -128,12 +123,10 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 
 // hostWrites returns a counter of the writes to the network of this host. If it grows while
 // nothing changes in the cluster, another program reverts the writes.
-func hostWrites(env Env) (func(kind string), error) {
+func hostWrites(env Env) func(kind string) {
 	writes := counter("liqod_host_writes_total", "Writes to the network of this host, by kind of object.", "kind")
-	if err := env.Registry.Register(writes); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	return func(kind string) { writes.WithLabelValues(kind).Inc() }, nil
+	env.Registry.add(writes)
+	return func(kind string) { writes.WithLabelValues(kind).Inc() }
 }
 
 // openProbes opens the socket by which a node probes the gateways of its cluster.

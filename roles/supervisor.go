@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 )
 
 // supervisor runs actors until its context is done or one of them fails.
@@ -60,24 +59,18 @@ func (s *supervisor) add(role string, parts Parts, onLead func(leads bool)) erro
 
 // run blocks until every actor has returned.
 func (s *supervisor) run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(ctx, func() { close(s.stopping) })
-	for _, a := range s.actors {
-		group.Go(func() error { return s.one(ctx, a) })
-	}
-	err := group.Wait()
-	if stop() {
+	return s.together(ctx, s.actors, func(ctx context.Context) error {
+		<-ctx.Done()
 		close(s.stopping)
-	}
-	return err
+		return nil
+	})
 }
 
-func (s *supervisor) together(ctx context.Context, actors []Actor) error {
-	group, ctx := errgroup.WithContext(ctx)
+func (s *supervisor) together(ctx context.Context, actors []Actor, runs ...func(context.Context) error) error {
 	for _, a := range actors {
-		group.Go(func() error { return s.one(ctx, a) })
+		runs = append(runs, func(ctx context.Context) error { return s.one(ctx, a) })
 	}
-	return group.Wait()
+	return together(runs...)(ctx)
 }
 
 // one runs an actor. It logs an error that the actor returns after ctx is done, because that

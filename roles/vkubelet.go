@@ -93,9 +93,7 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	if err = v.findAddress(); err != nil {
 		return Parts{}, err
 	}
-	if v.eventsDropped, err = newEventsDropped(env.Registry); err != nil {
-		return Parts{}, err
-	}
+	v.eventsDropped = newEventsDropped(env.Registry)
 	if err = v.watch(); err != nil {
 		return Parts{}, err
 	}
@@ -103,9 +101,7 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	if err := v.addMetrics(); err != nil {
-		return Parts{}, err
-	}
+	v.addMetrics()
 	var stopEvents func()
 	v.events, stopEvents = newRecorder(v.home, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	return Parts{Leader: v.home.lease, Actors: []Actor{

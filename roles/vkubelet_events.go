@@ -14,12 +14,10 @@ import (
 )
 
 // newEventsDropped registers the metric of dropped provider events.
-func newEventsDropped(registry prometheus.Registerer) (*prometheus.CounterVec, error) {
+func newEventsDropped(to *registry) *prometheus.CounterVec {
 	dropped := counter("liqod_events_dropped_total", "Events of the provider that were not written home; reason is overflow, stale, refused or rate.", "reason")
-	if err := registry.Register(dropped); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	return dropped, nil
+	to.add(dropped)
+	return dropped
 }
 
 // startEvents copies the provider's events to the consumer until stop is called. No observer

@@ -103,13 +103,9 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	rules[validateSessionPath] = countRequests(env.Denied, deniedSession, strict(namespace.PeerSessionRule{Pods: h.plain.kube.CoreV1()}.Decide))
 	written := namespace.ControllerRule{Kube: h.plain.kube, Liqo: h.plain.liqo, StorageNamespace: env.Config.Storage.StorageNamespace}
 	rules[validateBindingPath], rules[validateVolumePath] = strict(written.DecideBinding), strict(written.DecideVolume)
-	if err := measure(env.Registry, rules); err != nil {
-		return Parts{}, err
-	}
+	measure(env.Registry, rules)
 	refused := counter("liqod_webhook_refused_total", "Reviews that the webhook refused for a limit.")
-	if err := env.Registry.Register(refused); err != nil {
-		return Parts{}, fmt.Errorf("registering the metrics of the webhook: %w", err)
-	}
+	env.Registry.add(refused)
 	env.Expiries.serving("webhook", source.GetCertificate)
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets)},

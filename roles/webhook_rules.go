@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/client-go/informers"
 
@@ -85,11 +84,9 @@ func orElse(decide decision, failed func(error) serve.Decision) serve.Rule {
 }
 
 // measure has the duration and the result of each decision counted.
-func measure(registry prometheus.Registerer, rules map[string]serve.Rule) error {
+func measure(to *registry, rules map[string]serve.Rule) {
 	durations := histogram("liqod_webhook_seconds", "Time until the webhook decided; webhook is the path of the rule, result is allowed, changed or denied.", "webhook", "result")
-	if err := registry.Register(durations); err != nil {
-		return fmt.Errorf("registering the metrics of the webhook: %w", err)
-	}
+	to.add(durations)
 	for path, decide := range rules {
 		rules[path] = func(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 			start := time.Now()
@@ -98,7 +95,6 @@ func measure(registry prometheus.Registerer, rules map[string]serve.Rule) error 
 			return answer
 		}
 	}
-	return nil
 }
 
 func decisionOf(answer serve.Decision) string {
