@@ -45,8 +45,7 @@ func (c *controller) addAuthentication() error {
 	})
 	endpoint := auth.New(auth.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, Authorities: func() string { return string(source.Bundle()) },
-		Self: cluster, Tokens: cluster, Records: cluster, Identities: cluster,
-		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, c.outgoing) },
+		Home: cluster, Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, c.outgoing) },
 		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
 		Connections: cfg.Connections, ConnectionsPerAddress: cfg.ConnectionsPerAddress, MaxPeers: cfg.MaxPeers, AcceptRanges: config.Prefixes(cfg.AcceptRanges),
 		Count:  func(path, result string) { requests.WithLabelValues(path, result).Inc() },

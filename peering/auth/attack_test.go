@@ -310,7 +310,7 @@ func serveWorld(t *testing.T, change ...func(*Config)) (w *world, address, ca st
 	require.NoError(t, listener.Close())
 
 	w = newWorld(t)
-	cfg := Config{ClusterID: milan, Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
+	cfg := Config{ClusterID: milan, Home: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
 		PerMinute: 1e6, PerAddress: 1e6, Connections: 1000, ConnectionsPerAddress: 1000, MaxPeers: 1000, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}, Closed: func() {}}
 	for _, f := range change {
 		f(&cfg)

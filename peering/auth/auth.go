@@ -44,10 +44,9 @@ var ErrNotSigned = errors.New("the cluster has not signed a certificate")
 // collisions is the number of attempts of a compare-and-swap.
 const collisions = 10
 
-// Self reads the endpoint's own cluster. The errors of this and the following interfaces are
-// those of the API server; the endpoint retries after a conflict. Their methods are safe for
-// concurrent use. Cluster implements all of them.
-type Self interface {
+// Home is what the endpoint does in its own cluster. Its errors are those of the API server; the
+// endpoint retries after a conflict. Its methods are safe for concurrent use. Cluster implements it.
+type Home interface {
 	// UID returns the UID of the namespace kube-system.
 	UID(ctx context.Context) (string, error)
 	// Namespaces returns the names of the namespaces that belong to no peer.
@@ -57,21 +56,15 @@ type Self interface {
 	Own(ctx context.Context) ([]netip.Prefix, error)
 	// APIServer returns how peers reach the API server: its URL and its authorities as PEM.
 	APIServer(ctx context.Context) (url, ca string, err error)
-}
 
-// Tokens keeps the tokens for peers.
-type Tokens interface {
 	// Token returns the Secret of a token, or nil if there is none.
 	Token(ctx context.Context, id string) (*corev1.Secret, error)
 	// SaveToken updates a Secret. It fails with a conflict if the Secret has changed since
 	// it was read.
 	SaveToken(ctx context.Context, secret *corev1.Secret) error
-}
 
-// Records reads and writes the ForeignClusters of peers.
-type Records interface {
 	// Peers returns all ForeignClusters. It reads live.
-	Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error)
+	Peers(ctx context.Context) ([]*corev1beta1.ForeignCluster, error)
 	// SavePeer creates the ForeignCluster if it has no UID, and otherwise updates it. The
 	// update fails with a conflict if the object has changed since it was read.
 	SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) error
@@ -82,10 +75,7 @@ type Records interface {
 	KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error
 	// Told records an event about the ForeignCluster of a peer, or about the Secret of a token.
 	Told(about runtime.Object, reason, message string)
-}
 
-// Identities issues identities to peers, and verifies them.
-type Identities interface {
 	// Sign returns a client certificate, with its chain, as PEM. The error is ErrNotSigned
 	// where the cluster signs none.
 	Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error)
@@ -106,11 +96,7 @@ type Config struct {
 	ClusterID string
 	// Version is the version of liqod.
 	Version string
-	// Self, Tokens, Records and Identities are what the endpoint does in its own cluster.
-	Self       Self
-	Tokens     Tokens
-	Records    Records
-	Identities Identities
+	Home    Home
 	// Authorities returns, as PEM, what the endpoint's certificate is issued by.
 	Authorities func() string
 	// Identity is one of the Identity constants.
@@ -176,7 +162,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 	if ask, err = e.withoutOwn(ctx, ask); err != nil {
 		return trust.Grant{}, err
 	}
-	if err := e.cfg.Records.Tenant(ctx, ask.ID); err != nil {
+	if err := e.cfg.Home.Tenant(ctx, ask.ID); err != nil {
 		return trust.Grant{}, err
 	}
 	grant, err := e.identity(ctx, ask)
@@ -194,7 +180,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 }
 
 func (e *Endpoint) self(ctx context.Context) (Identity, error) {
-	uid, err := e.cfg.Self.UID(ctx)
+	uid, err := e.cfg.Home.UID(ctx)
 	return Identity{ID: e.cfg.ClusterID, UID: uid}, err
 }
 
@@ -240,7 +226,7 @@ func (e *Endpoint) redeem(ctx context.Context, ask enrolment) error {
 // token reads a token. A missing or invalid token returns the zero Record, which matches no
 // request.
 func (e *Endpoint) token(ctx context.Context, id string) (*corev1.Secret, trust.Record, error) {
-	secret, err := e.cfg.Tokens.Token(ctx, id)
+	secret, err := e.cfg.Home.Token(ctx, id)
 	if err != nil || secret == nil {
 		return nil, trust.Record{}, err
 	}
@@ -257,16 +243,18 @@ func (e *Endpoint) remember(ctx context.Context, secret *corev1.Secret, uses []t
 	if err != nil {
 		return err
 	}
-	return e.cfg.Tokens.SaveToken(ctx, next)
+	return e.cfg.Home.SaveToken(ctx, next)
 }
 
 func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record, use int) (*corev1beta1.ForeignCluster, error) {
-	peers, err := e.cfg.Records.Peers(ctx)
+	peers, err := e.cfg.Home.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The Secret is deleted with that ForeignCluster, but later.
-	if record.Owner != "" && !slices.ContainsFunc(peers, func(fc corev1beta1.ForeignCluster) bool { return fc.UID == record.Owner && fc.DeletionTimestamp == nil }) {
+	if record.Owner != "" && !slices.ContainsFunc(peers, func(fc *corev1beta1.ForeignCluster) bool {
+		return fc.UID == record.Owner && fc.DeletionTimestamp == nil
+	}) {
 		return nil, badToken()
 	}
 	var before *trust.Redemption
@@ -287,17 +275,17 @@ func onlyDiscovered(fc *corev1beta1.ForeignCluster) bool {
 }
 
 // chosen refuses a new peer beyond the limit, and an id that a new peer may not choose itself.
-func (e *Endpoint) chosen(ctx context.Context, id string, all []corev1beta1.ForeignCluster) error {
-	namespaces, err := e.cfg.Self.Namespaces(ctx)
+func (e *Endpoint) chosen(ctx context.Context, id string, all []*corev1beta1.ForeignCluster) error {
+	namespaces, err := e.cfg.Home.Namespaces(ctx)
 	if err != nil {
 		return err
 	}
 	var peers []string
 	enrolled := map[any]bool{}
-	for i := range all {
-		peers = append(peers, all[i].Spec.ClusterID)
-		if all[i].Annotations[corev1beta1.EnrolmentAnnotation] != "" {
-			enrolled[all[i].Name] = true
+	for _, fc := range all {
+		peers = append(peers, fc.Spec.ClusterID)
+		if fc.Annotations[corev1beta1.EnrolmentAnnotation] != "" {
+			enrolled[fc.Name] = true
 		}
 	}
 	e.joining.Range(func(other, _ any) bool {
@@ -328,7 +316,7 @@ func (e *Endpoint) identity(ctx context.Context, ask enrolment) (trust.Grant, er
 }
 
 func (e *Endpoint) certificate(ctx context.Context, clusterID string, csr trust.CSR) (trust.Grant, error) {
-	chain, err := e.cfg.Identities.Sign(ctx, clusterID, csr, e.cfg.Lifetime)
+	chain, err := e.cfg.Home.Sign(ctx, clusterID, csr, e.cfg.Lifetime)
 	if err != nil {
 		return trust.Grant{}, err
 	}
@@ -340,7 +328,7 @@ func (e *Endpoint) certificate(ctx context.Context, clusterID string, csr trust.
 }
 
 func (e *Endpoint) account(ctx context.Context, clusterID, account string) (trust.Grant, error) {
-	token, end, err := e.cfg.Identities.AccountToken(ctx, clusterID, account, e.cfg.Lifetime)
+	token, end, err := e.cfg.Home.AccountToken(ctx, clusterID, account, e.cfg.Lifetime)
 	if err != nil {
 		return trust.Grant{}, err
 	}
@@ -363,7 +351,7 @@ func (e *Endpoint) admit(ctx context.Context, ask enrolment, user string) error 
 		if err != nil {
 			return err
 		}
-		err = e.cfg.Records.SavePeer(ctx, recorded(have, ask, user, token.Trust))
+		err = e.cfg.Home.SavePeer(ctx, recorded(have, ask, user, token.Trust))
 		if apierrors.IsAlreadyExists(err) && have == nil {
 			return &nameTaken{err}
 		}
@@ -384,7 +372,7 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 	}
 	next := told.rival.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, corev1beta1.RivalUIDAnnotation, ask.UID)
-	if err := e.cfg.Records.SavePeer(ctx, next); err != nil {
+	if err := e.cfg.Home.SavePeer(ctx, next); err != nil {
 		e.cfg.Log.Warn("another cluster claims the id of a peer, but the condition of the peer's ForeignCluster could not be written", zap.String("peer", ask.ID), zap.Error(err))
 	}
 }
@@ -393,14 +381,14 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 // id.
 func (e *Endpoint) uncontested(ctx context.Context, ask enrolment) error {
 	return retry(func() error {
-		peers, err := e.cfg.Records.Peers(ctx)
+		peers, err := e.cfg.Home.Peers(ctx)
 		if err != nil {
 			return err
 		}
-		for i := range peers {
-			if fc := &peers[i]; fc.Annotations[corev1beta1.RivalUIDAnnotation] == ask.UID {
+		for _, fc := range peers {
+			if fc.Annotations[corev1beta1.RivalUIDAnnotation] == ask.UID {
 				delete(fc.Annotations, corev1beta1.RivalUIDAnnotation)
-				if err := e.cfg.Records.SavePeer(ctx, fc); err != nil {
+				if err := e.cfg.Home.SavePeer(ctx, fc); err != nil {
 					return err
 				}
 			}
@@ -425,7 +413,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 		return e.remember(ctx, secret, record.Redemptions)
 	})
 	if err == nil {
-		err = e.cfg.Identities.Retire(ctx, ask.ID, corev1beta1.PeerAccountPrefix+ask.csr.Serial)
+		err = e.cfg.Home.Retire(ctx, ask.ID, corev1beta1.PeerAccountPrefix+ask.csr.Serial)
 	}
 	err = errors.Join(err, e.uncontested(ctx, ask))
 	if err != nil {
@@ -437,7 +425,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 func (e *Endpoint) complete(ctx context.Context, grant trust.Grant, self Identity) (trust.Grant, error) {
 	var err error
 	grant.ClusterID, grant.ClusterUID, grant.Version, grant.AuthCA = self.ID, self.UID, e.cfg.Version, e.cfg.Authorities()
-	grant.APIServerURL, grant.APIServerCA, err = e.cfg.Self.APIServer(ctx)
+	grant.APIServerURL, grant.APIServerCA, err = e.cfg.Home.APIServer(ctx)
 	return grant, err
 }
 

@@ -77,18 +77,18 @@ type ClusterConfig struct {
 type Cluster struct {
 	cfg ClusterConfig
 
-	mu    sync.Mutex
-	roots *x509.CertPool
-	read  time.Time
-	// failure is the error of the last read, at failed.
+	mu sync.Mutex
+	// roots and failure are the result of the last read of the authorities of client
+	// certificates. They hold until fresh.
+	roots   *x509.CertPool
 	failure error
-	failed  time.Time
+	fresh   time.Time
 }
 
 // NewCluster returns a Cluster. It sends no requests.
 func NewCluster(cfg ClusterConfig) *Cluster { return &Cluster{cfg: cfg} }
 
-// UID implements Self.
+// UID implements Home.
 func (k *Cluster) UID(ctx context.Context) (string, error) {
 	ns, err := k.cfg.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -97,7 +97,7 @@ func (k *Cluster) UID(ctx context.Context) (string, error) {
 	return string(ns.UID), nil
 }
 
-// Namespaces implements Self.
+// Namespaces implements Home.
 func (k *Cluster) Namespaces(ctx context.Context) (names []string, err error) {
 	list, err := store.Find[*corev1.Namespace](ctx, "namespace", k.cfg.Kube.CoreV1().Namespaces(), metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel})
 	for _, ns := range list {
@@ -109,7 +109,7 @@ func (k *Cluster) Namespaces(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Token implements Tokens.
+// Token implements Home.
 func (k *Cluster) Token(ctx context.Context, id string) (*corev1.Secret, error) {
 	secret, err := store.Live(ctx, "secret", k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), trust.SecretName(id))
 	if secret == nil || secret.DeletionTimestamp != nil {
@@ -118,7 +118,7 @@ func (k *Cluster) Token(ctx context.Context, id string) (*corev1.Secret, error) 
 	return secret, nil
 }
 
-// SaveToken implements Tokens.
+// SaveToken implements Home.
 func (k *Cluster) SaveToken(ctx context.Context, secret *corev1.Secret) error {
 	_, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
@@ -127,16 +127,12 @@ func (k *Cluster) SaveToken(ctx context.Context, secret *corev1.Secret) error {
 	return nil
 }
 
-// Peers implements Records.
-func (k *Cluster) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) {
-	list, err := k.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
-	}
-	return list.Items, nil
+// Peers implements Home.
+func (k *Cluster) Peers(ctx context.Context) ([]*corev1beta1.ForeignCluster, error) {
+	return store.Find[*corev1beta1.ForeignCluster](ctx, "ForeignCluster", k.cfg.Liqo.CoreV1beta1().ForeignClusters(), metav1.ListOptions{})
 }
 
-// SavePeer implements Records.
+// SavePeer implements Home.
 func (k *Cluster) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
 	records := k.cfg.Liqo.CoreV1beta1().ForeignClusters()
 	if fc.UID == "" {
@@ -150,12 +146,12 @@ func (k *Cluster) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) 
 	return nil
 }
 
-// Tenant implements Records.
+// Tenant implements Home.
 func (k *Cluster) Tenant(ctx context.Context, clusterID string) error {
 	return link.Tenant(ctx, k.cfg.Kube, clusterID)
 }
 
-// Sign implements Cluster. It approves only the certificate request that it has created
+// Sign implements Home. It approves only the certificate request that it has created
 // itself.
 func (k *Cluster) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error) {
 	request, err := k.request(ctx, clusterID, csr, lifetime)
@@ -251,7 +247,7 @@ func (k *Cluster) dropRequest(ctx context.Context, request *certificatesv1.Certi
 	}
 }
 
-// AccountToken implements Cluster. It retries while its rights in a new tenant namespace
+// AccountToken implements Home. It retries while its rights in a new tenant namespace
 // are still being bound.
 func (k *Cluster) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
 	namespace := corev1beta1.TenantNamespace(clusterID)
@@ -292,7 +288,7 @@ func unlessForbidden(err error) error {
 	return err
 }
 
-// Retire implements Identities.
+// Retire implements Home.
 func (k *Cluster) Retire(ctx context.Context, clusterID, account string) error {
 	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(corev1beta1.TenantNamespace(clusterID))
 	made := metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod}
@@ -302,7 +298,7 @@ func (k *Cluster) Retire(ctx context.Context, clusterID, account string) error {
 	return err
 }
 
-// Authenticate implements Identities.
+// Authenticate implements Home.
 func (k *Cluster) Authenticate(ctx context.Context, token string) (string, error) {
 	review, err := k.cfg.Kube.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
@@ -316,26 +312,25 @@ func (k *Cluster) Authenticate(ctx context.Context, token string) (string, error
 	return review.Status.User.Username, nil
 }
 
-// ClientCAs implements Identities.
+// ClientCAs implements Home.
 func (k *Cluster) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.cfg.Clock.Now()
-	if k.roots != nil && now.Before(k.read.Add(caFresh)) {
-		return k.roots, nil
-	}
-	if k.failure != nil && now.Before(k.failed.Add(caFailed)) {
-		return nil, k.failure
+	if now.Before(k.fresh) {
+		return k.roots, k.failure
 	}
 	pool, err := k.clientCAs(ctx)
-	if err != nil {
-		if ctx.Err() == nil { // otherwise the client is gone, and the read was cut off
-			k.failure, k.failed = err, k.cfg.Clock.Now()
-		}
+	switch {
+	case err == nil:
+		k.fresh = now.Add(caFresh)
+	case ctx.Err() != nil: // the client is gone, and the read was cut off
 		return nil, err
+	default:
+		k.fresh = k.cfg.Clock.Now().Add(caFailed)
 	}
-	k.roots, k.read, k.failure = pool, now, nil
-	return pool, nil
+	k.roots, k.failure = pool, err
+	return pool, err
 }
 
 func (k *Cluster) clientCAs(ctx context.Context) (*x509.CertPool, error) {
@@ -351,7 +346,7 @@ func (k *Cluster) clientCAs(ctx context.Context) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// APIServer implements Self.
+// APIServer implements Home.
 func (k *Cluster) APIServer(ctx context.Context) (url, ca string, err error) {
 	const rootCA = "kube-root-ca.crt"
 	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(k.cfg.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
@@ -387,7 +382,7 @@ func (k *Cluster) clusterInfo(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// KeepBack implements Cluster. The peer's record owns the Secret.
+// KeepBack implements Home. The peer's record owns the Secret.
 func (k *Cluster) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
 	secrets, name := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
 	next := receivedSecret(name, fc, token)
@@ -420,7 +415,7 @@ func receivedSecret(name string, fc *corev1beta1.ForeignCluster, token string) *
 	}
 }
 
-// Told implements Records.
+// Told implements Home.
 func (k *Cluster) Told(about runtime.Object, reason, message string) {
 	k.cfg.Events.Event(about, corev1.EventTypeWarning, reason, message)
 }

@@ -25,7 +25,6 @@ import (
 )
 
 const (
-	longestName    = 253
 	longestUID     = 64
 	longestVersion = 128
 	mostRanges     = 16
@@ -57,7 +56,6 @@ type Identity struct {
 // enrolment is a parsed request for an enrolment.
 type enrolment struct {
 	Identity
-	name   string
 	ranges []string
 	// leftOut are the requested ranges that are not accepted.
 	leftOut []string
@@ -67,7 +65,7 @@ type enrolment struct {
 
 // read parses a request, and refuses one that is invalid for any client.
 func read(req trust.EnrollRequest, self Identity) (enrolment, error) {
-	e := enrolment{Identity: Identity{ID: req.ClusterID, UID: req.ClusterUID}, name: req.ClusterName, ranges: req.AddressRanges}
+	e := enrolment{Identity: Identity{ID: req.ClusterID, UID: req.ClusterUID}, ranges: req.AddressRanges}
 	var err error
 	if e.token, err = trust.ParseToken(req.Token); err != nil {
 		return e, refuse(trust.ReasonInvalid, "%v", err)
@@ -81,8 +79,8 @@ func read(req trust.EnrollRequest, self Identity) (enrolment, error) {
 	if !word(req.ClusterUID, longestUID) || req.ClusterUID == "" {
 		return e, refuse(trust.ReasonInvalid, "clusterUID: the UID of the namespace kube-system is accepted")
 	}
-	if !word(req.ClusterName, longestName) || !word(req.Version, longestVersion) {
-		return e, refuse(trust.ReasonInvalid, "clusterName and version: short words are accepted")
+	if !word(req.Version, longestVersion) {
+		return e, refuse(trust.ReasonInvalid, "version: a short word is accepted")
 	}
 	if err := checkRanges(req.AddressRanges); err != nil {
 		return e, err
@@ -176,20 +174,20 @@ func good(record trust.Record, e enrolment, now time.Time) (use int, err error) 
 }
 
 // peerOf returns the record of a peer, or nil if there is none.
-func peerOf(all []corev1beta1.ForeignCluster, id string) *corev1beta1.ForeignCluster {
-	i := slices.IndexFunc(all, func(fc corev1beta1.ForeignCluster) bool { return fc.Name == id })
+func peerOf(all []*corev1beta1.ForeignCluster, id string) *corev1beta1.ForeignCluster {
+	i := slices.IndexFunc(all, func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == id })
 	if i < 0 {
 		return nil
 	}
-	return &all[i]
+	return all[i]
 }
 
 // judge decides whether this cluster accepts a peer, and returns its record, if any. bound
 // means that the token was made for this peer alone. use is the earlier redemption by this
 // cluster and key; nil: none.
-func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) (*corev1beta1.ForeignCluster, error) {
-	for i := range all {
-		if other := &all[i]; other.Name != e.ID && knownUID(other) == e.UID {
+func judge(all []*corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) (*corev1beta1.ForeignCluster, error) {
+	for _, other := range all {
+		if other.Name != e.ID && knownUID(other) == e.UID {
 			return nil, &refusal{about: other, Refusal: trust.Refusal{Reason: trust.ReasonRefused,
 				Message: fmt.Sprintf("cluster %s is registered here as %s: one cluster has two ids, or one was copied from the other; end the peering with %s first", e.ID, other.Name, other.Name)}}
 		}
@@ -277,9 +275,6 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string, given 
 	if fc.Spec.Trust == "" {
 		fc.Spec.Trust = given
 	}
-	if fc.Spec.ClusterName == "" && e.name != e.ID {
-		fc.Spec.ClusterName = e.name
-	}
 	if len(fc.Spec.AddressRanges) == 0 && e.ranges != nil {
 		fc.Spec.AddressRanges = inOrder(e.ranges)
 		metav1.SetMetaDataAnnotation(&fc.ObjectMeta, corev1beta1.EnrolledRangesAnnotation, strings.Join(fc.Spec.AddressRanges, ","))
@@ -289,7 +284,7 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string, given 
 
 // member returns the record of a peer whose client proved to be user. It refuses a user
 // without rights.
-func member(all []corev1beta1.ForeignCluster, id, user string) (*corev1beta1.ForeignCluster, error) {
+func member(all []*corev1beta1.ForeignCluster, id, user string) (*corev1beta1.ForeignCluster, error) {
 	fc := peerOf(all, id)
 	if fc == nil || fc.DeletionTimestamp != nil || user == "" || fc.Spec.UserName != user || !corev1beta1.ValidPeerUser(id, user) {
 		return nil, refuse(trust.ReasonUnauthorized, "these credentials have no rights here, or have lost them, as credentials of cluster %.60q: the cluster needs a new token (liqod token create)", id)
@@ -328,7 +323,7 @@ func (e *Endpoint) withoutOwn(ctx context.Context, ask enrolment) (enrolment, er
 	if len(ask.ranges) == 0 {
 		return ask, nil
 	}
-	own, err := e.cfg.Self.Own(ctx)
+	own, err := e.cfg.Home.Own(ctx)
 	if err != nil {
 		return ask, err
 	}
@@ -344,7 +339,7 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	}
 	e.cfg.Log.Warn("the peer is enrolled without the address ranges that overlap addresses of this cluster",
 		zap.String("peer", ask.ID), zap.Strings("ranges", ask.leftOut))
-	peers, err := e.cfg.Records.Peers(ctx)
+	peers, err := e.cfg.Home.Peers(ctx)
 	if err != nil {
 		return
 	}
@@ -352,12 +347,12 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	if fc == nil || !slices.Equal(fc.Spec.AddressRanges, inOrder(ask.ranges)) {
 		return
 	}
-	e.cfg.Records.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(
+	e.cfg.Home.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(
 		"cluster %s named address ranges in which this cluster has addresses of its own, and they are left out: %s. Endpoints of its Services there are not used here: "+
 			"if no pod of this cluster can be in a part of them, put that part into spec.addressRanges of ForeignCluster %s", ask.ID, strings.Join(ask.leftOut, ", "), fc.Name))
 }
 
-// Own implements Self. It returns the ranges of the settings, the pod ranges and addresses
+// Own implements Home. It returns the ranges of the settings, the pod ranges and addresses
 // of Nodes, and the ranges of Services. It adds the addresses of running pods, for networks
 // that give Nodes no pod ranges.
 func (k *Cluster) Own(ctx context.Context) ([]netip.Prefix, error) {

@@ -26,7 +26,7 @@ func TestEnrollGrants(t *testing.T) {
 	w := newWorld(t)
 	c := newClient(t, rome, romeUID)
 	req := c.request(t, w.token())
-	req.ClusterName, req.AddressRanges, req.Version = "Rome", []string{"10.2.0.0/16", "10.1.0.0/16"}, "v2"
+	req.AddressRanges, req.Version = []string{"10.2.0.0/16", "10.1.0.0/16"}, "v2"
 	a := w.enroll(req)
 	require.Equal(t, http.StatusOK, a.status, a.Refusal)
 	g := a.Grant
@@ -40,7 +40,7 @@ func TestEnrollGrants(t *testing.T) {
 
 	fc := w.peers[rome]
 	require.Equal(t, corev1beta1.ForeignClusterSpec{
-		ClusterID: rome, ClusterName: "Rome", UserName: g.User, AddressRanges: []string{"10.1.0.0/16", "10.2.0.0/16"},
+		ClusterID: rome, UserName: g.User, AddressRanges: []string{"10.1.0.0/16", "10.2.0.0/16"},
 		OutgoingPeeringEnabled: corev1beta1.PeeringAuto, IncomingPeeringEnabled: corev1beta1.PeeringAuto,
 	}, fc.Spec)
 	require.Equal(t, romeUID, fc.Annotations[corev1beta1.EnrolledUIDAnnotation])
@@ -59,7 +59,7 @@ func TestEnrollKeepsWhatPeopleWrote(t *testing.T) {
 	}
 	c := newClient(t, rome, romeUID)
 	req := c.request(t, w.token())
-	req.ClusterName, req.AddressRanges = "Rome", []string{"10.1.0.0/16"}
+	req.AddressRanges = []string{"10.1.0.0/16"}
 	require.Equal(t, http.StatusOK, w.enroll(req).status)
 	fc := w.peers["rome"]
 	require.Len(t, w.peers, 1)

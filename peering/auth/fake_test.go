@@ -149,11 +149,11 @@ func (c *cluster) SaveToken(_ context.Context, secret *corev1.Secret) error {
 	return nil
 }
 
-func (c *cluster) Peers(context.Context) (all []corev1beta1.ForeignCluster, err error) {
+func (c *cluster) Peers(context.Context) (all []*corev1beta1.ForeignCluster, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, fc := range c.peers {
-		all = append(all, *fc.DeepCopy())
+		all = append(all, fc.DeepCopy())
 	}
 	return all, nil
 }
@@ -286,7 +286,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	w.cluster = newCluster(t, w.clock.Now)
 	var mu sync.Mutex
 	cfg := Config{
-		ClusterID: milan, Version: "v1", Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "authorities" }, Identity: IdentityAuto, Lifetime: time.Hour,
+		ClusterID: milan, Version: "v1", Home: w.cluster, Authorities: func() string { return "authorities" }, Identity: IdentityAuto, Lifetime: time.Hour,
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes
 		},

@@ -32,13 +32,13 @@ type proof struct {
 // is not valid.
 func (e *Endpoint) user(ctx context.Context, p proof) (string, error) {
 	if len(p.chain) == 0 {
-		user, err := e.cfg.Identities.Authenticate(ctx, p.bearer)
+		user, err := e.cfg.Home.Authenticate(ctx, p.bearer)
 		if err == nil && user == "" {
 			err = refuse(trust.ReasonUnauthorized, "the token of the present identity is invalid or has expired: a new enrolment needs a new token (liqod token create)")
 		}
 		return user, err
 	}
-	roots, err := e.cfg.Identities.ClientCAs(ctx)
+	roots, err := e.cfg.Home.ClientCAs(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -105,7 +105,7 @@ func (e *Endpoint) member(ctx context.Context, clusterID, user string) (*corev1b
 	if err := trust.CheckClusterID(clusterID); err != nil {
 		return nil, refuse(trust.ReasonInvalid, "%v", err)
 	}
-	peers, err := e.cfg.Records.Peers(ctx)
+	peers, err := e.cfg.Home.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +122,12 @@ func (e *Endpoint) leave(ctx context.Context, req trust.LeaveRequest, user strin
 		}
 		next := fc.DeepCopy()
 		next.Spec.UserName = ""
-		return e.cfg.Records.SavePeer(ctx, next)
+		return e.cfg.Home.SavePeer(ctx, next)
 	})
 	if err != nil {
 		return err
 	}
-	if err := e.cfg.Identities.Retire(ctx, req.ClusterID, ""); err != nil {
+	if err := e.cfg.Home.Retire(ctx, req.ClusterID, ""); err != nil {
 		e.cfg.Log.Warn("the peer has ended the peering, but its service account could not be deleted", zap.String("peer", req.ClusterID), zap.Error(err))
 	}
 	return nil
@@ -171,7 +171,7 @@ func (e *Endpoint) back(ctx context.Context, id, user string, sent *trust.Invita
 	}
 	var fc *corev1beta1.ForeignCluster
 	err := retry(func() error {
-		peers, err := e.cfg.Records.Peers(ctx)
+		peers, err := e.cfg.Home.Peers(ctx)
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (e *Endpoint) back(ctx context.Context, id, user string, sent *trust.Invita
 	}
 	e.cfg.Log.Warn("the peer is enrolled, but the token that it sent in return is not used", zap.String("peer", id), zap.Error(err))
 	if fc != nil {
-		e.cfg.Records.Told(fc, "TokenNotTaken", "the token that cluster "+id+" sent in return for its own is not used: "+err.Error()+
+		e.cfg.Home.Told(fc, "TokenNotTaken", "the token that cluster "+id+" sent in return for its own is not used: "+err.Error()+
 			"; for an identity there, name in spec.tokenSecretRef a Secret with a token of it (there: liqod token create)")
 	}
 }
@@ -199,7 +199,7 @@ func (e *Endpoint) takesBack(fc *corev1beta1.ForeignCluster, user string) bool {
 
 // takeBack stores a token, and refers to it in the record of the peer.
 func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster, text string) error {
-	own, err := e.cfg.Self.Own(ctx)
+	own, err := e.cfg.Home.Own(ctx)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	if err != nil {
 		return err
 	}
-	if err := e.cfg.Records.KeepBack(ctx, fc, token.String()); err != nil {
+	if err := e.cfg.Home.KeepBack(ctx, fc, token.String()); err != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return &nameTaken{err}
 		}
@@ -220,5 +220,5 @@ func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	if equality.Semantic.DeepEqual(fc, next) {
 		return nil
 	}
-	return e.cfg.Records.SavePeer(ctx, next)
+	return e.cfg.Home.SavePeer(ctx, next)
 }

@@ -49,8 +49,6 @@ type EnrollRequest struct {
 	// kube-system namespace, which distinguishes clusters with the same id.
 	ClusterID  string `json:"clusterID"`
 	ClusterUID string `json:"clusterUID"`
-	// ClusterName is a display name; it may be empty.
-	ClusterName string `json:"clusterName,omitempty"`
 	// CSR is a PKCS#10 certificate request as PEM. Its subject is the common name that User
 	// returns for the key, and nothing else.
 	CSR string `json:"csr"`
@@ -95,8 +93,6 @@ type Grant struct {
 	// kube-system namespace.
 	ClusterID  string `json:"clusterID"`
 	ClusterUID string `json:"clusterUID"`
-	// ClusterName is a display name; it may be empty.
-	ClusterName string `json:"clusterName,omitempty"`
 	// User is the user name of the credentials.
 	User string `json:"user"`
 	// Certificate is a client certificate with its chain as PEM. Token is a ServiceAccount
