@@ -119,31 +119,31 @@ func (j *Join) anew(ctx context.Context, id string, have *identity) (*identity, 
 	return j.begin(ctx, id, have, key)
 }
 
-func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in invitation, keyPEM []byte, back *trust.Invitation) (granted, error) {
+func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in invitation, keyPEM []byte, back *trust.Invitation) (identity, error) {
 	key, err := trust.ParseKey(keyPEM)
 	if err != nil {
-		return granted{}, fmt.Errorf("the stored key: %w", err)
+		return identity{}, fmt.Errorf("the stored key: %w", err)
 	}
 	user, err := trust.User(j.cfg.ClusterID, key.Public())
 	if err != nil {
-		return granted{}, err
+		return identity{}, err
 	}
 	csr, err := trust.MakeCSR(key, user)
 	if err != nil {
-		return granted{}, err
+		return identity{}, err
 	}
 	uid, err := j.ownUID()
 	if err != nil {
-		return granted{}, err
+		return identity{}, err
 	}
 	to := target{ca: fc.Spec.AuthCA, pins: []string{in.token.CA}, proxy: fc.Spec.APIServer.ProxyURL}
 	grant, err := postTo(ctx, places(fc, in.token.AuthURL), to, trust.EnrollPath, trust.EnrollRequest{
 		Token: in.text, ClusterID: j.cfg.ClusterID, ClusterUID: string(uid), CSR: csr, AddressRanges: in.ranges, Version: j.cfg.Version, Back: back,
 	}, proof{})
 	if err != nil {
-		return granted{}, err
+		return identity{}, err
 	}
-	got := granted{grant: grant, key: keyPEM, authURL: in.token.AuthURL, authCA: in.token.CA, issued: j.cfg.Clock.Now()}
+	got := identity{grant: grant, key: keyPEM, authURL: in.token.AuthURL, authCA: in.token.CA, issued: j.cfg.Clock.Now()}
 	return got, j.accept(fc, &got, expectation{user: user, key: keyPEM})
 }
 
@@ -192,28 +192,28 @@ func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	return said, nil
 }
 
-func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, newKey []byte, back *trust.Invitation) (granted, error) {
+func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, newKey []byte, back *trust.Invitation) (identity, error) {
 	to := target{ca: fc.Spec.AuthCA, pins: pins(have.authCA), proxy: fc.Spec.APIServer.ProxyURL}
 	ask := trust.RenewRequest{ClusterID: j.cfg.ClusterID, Version: j.cfg.Version, Back: back}
 	by := proof{token: have.grant.Token}
-	got := granted{authURL: have.authURL, authCA: have.authCA}
+	got := identity{authURL: have.authURL, authCA: have.authCA}
 	if have.grant.Certificate != "" {
 		pair, err := tls.X509KeyPair([]byte(have.grant.Certificate), have.key)
 		if err != nil {
-			return granted{}, fmt.Errorf("the stored certificate: %w", err)
+			return identity{}, fmt.Errorf("the stored certificate: %w", err)
 		}
 		by.certificate, got.key = &pair, newKey
 		key, err := trust.ParseKey(newKey)
 		if err != nil {
-			return granted{}, err
+			return identity{}, err
 		}
 		if ask.CSR, err = trust.MakeCSR(key, have.grant.User); err != nil {
-			return granted{}, err
+			return identity{}, err
 		}
 	}
 	var err error
 	if got.grant, err = postTo(ctx, places(fc, have.authURL), to, trust.RenewPath, ask, by); err != nil {
-		return granted{}, err
+		return identity{}, err
 	}
 	got.issued = j.cfg.Clock.Now()
 	return got, j.accept(fc, &got, expectation{user: have.grant.User, key: got.key, renewed: true})
@@ -264,7 +264,7 @@ type badGrant struct{ error }
 func (b badGrant) Unwrap() error { return b.error }
 
 // accept validates a peer's grant, and completes what is stored of it.
-func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *granted, want expectation) error {
+func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *identity, want expectation) error {
 	uid, err := j.ownUID()
 	if err != nil {
 		return err
@@ -289,7 +289,7 @@ func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *granted, want expecta
 }
 
 // finish stores an identity.
-func (j *Join) finish(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got granted) (standing, error) {
+func (j *Join) finish(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got identity) (standing, error) {
 	kept, err := j.store(ctx, have, got)
 	if err != nil {
 		return standing{}, err

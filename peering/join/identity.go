@@ -48,6 +48,8 @@ type identity struct {
 	// next is the key of an enrolment in progress.
 	next            []byte
 	authURL, authCA string
+	// kubeconfig is set for a result of an enrolment or a renewal, which is not stored yet.
+	kubeconfig []byte
 }
 
 // given reports whether people provided the credentials.
@@ -168,17 +170,8 @@ func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte)
 	return j.write(ctx, before, next)
 }
 
-// granted is the result of an enrolment or a renewal.
-type granted struct {
-	grant           trust.Grant
-	key, kubeconfig []byte
-	authURL, authCA string
-	issued          time.Time
-	token, agreed   string
-}
-
 // store writes an identity in a single update, which replaces the former one.
-func (j *Join) store(ctx context.Context, have *identity, got granted) (*identity, error) {
+func (j *Join) store(ctx context.Context, have *identity, got identity) (*identity, error) {
 	text, err := json.Marshal(got.grant)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a grant: %w", err)
