@@ -350,12 +350,12 @@ func (c *Check) set(gate error) {
 	clear(c.uses)
 }
 
-// perPeer is what runs for peers, with one Revision of the credentials for each. Its zero value is
-// ready to use. It is safe for concurrent use, but for one peer there is one caller at a time of
-// keep and stop.
+// perPeer is what runs for peers, with one Revision of the credentials for each if they matter. Its
+// zero value is ready to use. It is safe for concurrent use, but for one peer there is one caller at
+// a time of keep and stop.
 type perPeer[T any] struct {
 	mu  sync.Mutex
-	all map[string]started[T] // by cluster id
+	all map[string]started[T] // by cluster id, or by tenant namespace
 }
 
 type started[T any] struct {
@@ -364,7 +364,7 @@ type started[T any] struct {
 	stop     func()
 }
 
-// running returns what runs, by cluster id.
+// running returns what runs, by the ids that keep has got.
 func (p *perPeer[T]) running() map[string]started[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -86,7 +86,7 @@ type Directory struct {
 	loop *loop.Loop
 	cfg  DirectoryConfig
 
-	watching map[string]*secrets // by namespace; used only by the single worker
+	watching perPeer[cache.SharedIndexInformer] // of the Secrets in a tenant namespace, by its name
 
 	changes, none loop.Listeners[string] // they take cluster ids
 
@@ -95,18 +95,10 @@ type Directory struct {
 	judged    map[string]bool     // by cluster id: whether the peer's Secrets have been read
 }
 
-// secrets is the watch of the Secrets in one tenant namespace.
-type secrets struct {
-	clusterID string
-	informer  cache.SharedIndexInformer
-	stop      func()
-}
-
 // NewDirectory returns a Directory and registers its event handler on the informer. It
 // starts nothing.
 func NewDirectory(cfg DirectoryConfig) *Directory {
-	d := &Directory{cfg: cfg, watching: map[string]*secrets{},
-		endpoints: map[string]Endpoint{}, judged: map[string]bool{}}
+	d := &Directory{cfg: cfg, endpoints: map[string]Endpoint{}, judged: map[string]bool{}}
 	d.loop = loop.New(loop.Config{Name: "peerdirectory", Sync: d.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.Namespaces.Informer(), loop.Self))
 	return d
 }
@@ -150,9 +142,7 @@ func (d *Directory) onNone(f func(clusterID string)) { d.none.Subscribe(f) }
 // that. The endpoints stay available in between.
 func (d *Directory) Run(ctx context.Context) error {
 	err := d.loop.Run(ctx, 1)
-	for ns := range d.watching {
-		d.end(ns)
-	}
+	d.watching.stopAll()
 	return err
 }
 
@@ -174,15 +164,13 @@ func (d *Directory) sync(ctx context.Context, key loop.Key) error {
 		d.refresh(key.Namespace)
 		return nil
 	}
-	id, tenant := peerOf(store.Known(d.cfg.Namespaces.Lister().Get(key.Name)))
-	have := d.watching[key.Name]
+	_, tenant := peerOf(store.Known(d.cfg.Namespaces.Lister().Get(key.Name)))
+	_, watched := d.watching.running()[key.Name]
 	switch {
-	case tenant && have == nil:
-		return d.begin(ctx, key.Name, id)
+	case tenant && !watched:
+		return d.begin(ctx, key.Name)
 	case !tenant:
-		if have != nil {
-			d.end(key.Name)
-		}
+		d.watching.stop(key.Name)
 		if id, ok := strings.CutPrefix(key.Name, corev1beta1.TenantNamespacePrefix); ok {
 			d.set(id, nil)
 		}
@@ -190,54 +178,49 @@ func (d *Directory) sync(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-func (d *Directory) begin(ctx context.Context, namespace, id string) error {
-	s := &secrets{clusterID: id}
-	s.informer = coreinformers.NewFilteredSecretInformer(d.cfg.Kube, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+func (d *Directory) begin(ctx context.Context, namespace string) error {
+	informer := coreinformers.NewFilteredSecretInformer(d.cfg.Kube, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane
 	})
-	if err := s.informer.SetTransform(client.StripManagedFields); err != nil {
+	if err := informer.SetTransform(client.StripManagedFields); err != nil {
 		return fmt.Errorf("watching the Secrets of %s: %w", namespace, err)
 	}
 	handler := d.loop.Handler(loop.Constant(loop.Key{Namespace: namespace}))
-	if _, err := s.informer.AddEventHandler(handler); err != nil {
+	if _, err := informer.AddEventHandler(handler); err != nil {
 		return fmt.Errorf("watching the Secrets of %s: %w", namespace, err)
 	}
-	d.watching[namespace] = s
 	// The deletion of a Secret while no watch was running causes no event, so the endpoint
 	// is computed after the initial list, too.
-	s.stop = loop.Start(ctx, s.informer.RunWithContext, func(ctx context.Context) {
-		if cache.WaitForCacheSync(ctx.Done(), s.informer.HasSynced) {
+	d.watching.keep(ctx, namespace, "", informer, func(ctx context.Context) {
+		defer loop.Start(ctx, informer.RunWithContext)()
+		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			d.loop.Add(loop.Key{Namespace: namespace})
 		}
+		<-ctx.Done()
 	})
 	return nil
 }
 
-func (d *Directory) end(namespace string) {
-	d.watching[namespace].stop()
-	delete(d.watching, namespace)
-}
-
 // refresh computes the endpoint of a tenant namespace from its Secrets.
 func (d *Directory) refresh(namespace string) {
-	s := d.watching[namespace]
-	if s == nil || !s.informer.HasSynced() {
+	watched, ok := d.watching.running()[namespace]
+	if !ok || !watched.is.HasSynced() {
 		return
 	}
-	found := store.All[*corev1.Secret](s.informer.GetStore())
+	id, found := corev1beta1.PeerOfNamespace(namespace), store.All[*corev1.Secret](watched.is.GetStore())
 	if len(found) == 0 {
-		d.set(s.clusterID, nil)
+		d.set(id, nil)
 		return
 	}
 	slices.SortFunc(found, func(a, b *corev1.Secret) int { return cmp.Compare(a.Name, b.Name) })
 	var chosen *Endpoint
 	for _, secret := range found {
-		e := d.connect(s.clusterID, secret)
+		e := d.connect(id, secret)
 		if chosen == nil || (chosen.Problem != "" && e.Problem == "") {
 			chosen = &e
 		}
 	}
-	d.set(s.clusterID, chosen)
+	d.set(id, chosen)
 }
 
 // connect returns the endpoint for a Secret. It keeps the existing clients if the

@@ -64,7 +64,7 @@ func TestPeerLife(t *testing.T) {
 		require.True(t, w.is("milan", ready, "True AllChecksPassed"))
 		stop()
 		require.Empty(t, w.conditions.probing.running())
-		require.Empty(t, w.directory.watching)
+		require.Empty(t, w.directory.watching.running())
 		w.run()
 
 		require.NoError(t, secrets.Delete(t.Context(), "kubeconfig", metav1.DeleteOptions{}))
