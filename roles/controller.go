@@ -96,16 +96,16 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	c.addOffers()
 	for _, add := range []func() error{
 		c.followGateways, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addStorage,
-		c.addAuthentication,
 		c.addAPIServer, c.addEndpointAddresses,
-		c.addWebhookCertificates,
 	} {
 		if err := add(); err != nil {
 			return Parts{}, err
 		}
 	}
+	c.addAuthentication()
 	c.addJoin()
 	c.addDiscovery()
+	c.addWebhookCertificates()
 	c.addAnnouncements()
 	c.addMetrics()
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {

@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"slices"
 
-	"k8s.io/client-go/informers"
-
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/auth"
@@ -20,22 +18,15 @@ const authService = "liqod-auth"
 
 // addAuthentication wires the authentication endpoint, which gives peers their identities.
 // Every replica serves it and renews its certificate, with or without the lease.
-func (c *controller) addAuthentication() error {
+func (c *controller) addAuthentication() {
 	cfg := c.env.Config.Authentication
 	if cfg.Address == "" {
-		return nil
+		return
 	}
-	var source serve.Certificate
-	secrets := informers.NewSharedInformerFactoryWithOptions(c.home.plain.kube, 0, informers.WithNamespace(c.env.Config.Namespace), named(corev1beta1.AuthCertificatesName))
-	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, c.env.Log); err != nil {
-		return err
-	}
-	authority, err := serve.NewAuthority(serve.AuthorityConfig{Loop: "auth-certificates", Secrets: secrets.Core().V1().Secrets(), Keeper: serve.CertificateKeeper{
+	source, secrets := follow(c.env, c.home.plain.kube, corev1beta1.AuthCertificatesName)
+	authority := serve.NewAuthority(serve.AuthorityConfig{Loop: "auth-certificates", Secrets: secrets.Core().V1().Secrets(), Keeper: serve.CertificateKeeper{
 		Kube: c.home.plain.kube, Namespace: c.env.Config.Namespace, Name: corev1beta1.AuthCertificatesName, Hosts: authHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
 	}}, c.env.Observer)
-	if err != nil {
-		return err
-	}
 	requests := counter("liqod_authentication_requests_total", "Requests of peers; result is granted or the reason of the refusal.", "path", "result")
 	c.env.Registry.add(requests)
 	cluster := auth.NewCluster(auth.ClusterConfig{
@@ -62,7 +53,6 @@ func (c *controller) addAuthentication() error {
 		Actor{Name: "auth-caches", Run: runFactories(secrets)},
 		Actor{Name: "auth-certificates", Run: authority.Run},
 		Actor{Name: "auth", Run: func(ctx context.Context) error { return endpoint.Serve(ctx, cfg.Address, source.GetCertificate) }})
-	return nil
 }
 
 // ownRanges returns the ranges of this cluster that its settings name.

@@ -18,11 +18,11 @@ const (
 // caBundles of its configurations. Role webhook only reads the certificate, because every client
 // in the cluster reaches its port: the right to write a webhook configuration is the right to
 // read and change every object that is written in the cluster.
-func (c *controller) addWebhookCertificates() error {
+func (c *controller) addWebhookCertificates() {
 	core := c.home.plain.kube
 	secrets := informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithNamespace(c.env.Config.Namespace), named(webhookCertificates))
 	configurations := informers.NewSharedInformerFactoryWithOptions(core, 0, named(webhookConfiguration))
-	authority, err := serve.NewAuthority(serve.AuthorityConfig{
+	authority := serve.NewAuthority(serve.AuthorityConfig{
 		Loop: "webhook-certificates", Secrets: secrets.Core().V1().Secrets(), Configuration: webhookConfiguration,
 		Mutating:   configurations.Admissionregistration().V1().MutatingWebhookConfigurations(),
 		Validating: configurations.Admissionregistration().V1().ValidatingWebhookConfigurations(),
@@ -30,12 +30,8 @@ func (c *controller) addWebhookCertificates() error {
 			Kube: c.home.fenced.kube, Namespace: c.env.Config.Namespace, Name: webhookCertificates, Hosts: webhookHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
 		},
 	}, c.env.Observer)
-	if err != nil {
-		return err
-	}
 	c.actors = append(c.actors, Actor{Name: "webhook-caches", Run: runFactories(secrets, configurations)})
 	c.leased("webhook-certificates", authority.Run)
-	return nil
 }
 
 // webhookHosts returns the host names and addresses of the webhook's certificate.

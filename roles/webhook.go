@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
@@ -63,11 +64,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
-	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithNamespace(env.Config.Namespace), named(webhookCertificates))
-	var source serve.Certificate
-	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, env.Log); err != nil {
-		return Parts{}, err
-	}
+	source, secrets := follow(env, h.plain.kube, webhookCertificates)
 	offloadings := own.Offloading().V1beta1().NamespaceOffloadings()
 	offloaded := stripped(h.plain.kube, labelled(offloadingv1beta1.SchedulingEnabledLabel+"=true"))
 	namespaces := offloaded.Core().V1().Namespaces()
@@ -110,7 +107,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets)},
 		{Name: "witness", Leased: true, Run: witness(env, h).Run},
-		{Name: "server", Run: webhookServer(env, &source, rules, refused.WithLabelValues().Inc)},
+		{Name: "server", Run: webhookServer(env, source, rules, refused.WithLabelValues().Inc)},
 	}}, nil
 }
 
@@ -127,14 +124,17 @@ func witness(env Env, h home) *link.Witness {
 	})
 }
 
-// follow calls source.Set for each change of the Secret.
-func follow(secrets cache.SharedIndexInformer, source *serve.Certificate, log *zap.Logger) error {
-	_, err := secrets.AddEventHandler(store.Handler[*corev1.Secret]{Set: func(_, secret *corev1.Secret) {
+// follow returns the certificate in a Secret of liqod's namespace, and the informers that it follows.
+func follow(env Env, kube kubernetes.Interface, secret string) (*serve.Certificate, informers.SharedInformerFactory) {
+	source := &serve.Certificate{}
+	secrets := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(env.Config.Namespace), named(secret))
+	// Fails for an informer that has stopped only.
+	_, _ = secrets.Core().V1().Secrets().Informer().AddEventHandler(store.Handler[*corev1.Secret]{Set: func(_, secret *corev1.Secret) {
 		if err := source.Set(secret.Data); err != nil {
-			log.Warn("certificates not usable; role controller replaces them", zap.Error(err))
+			env.Log.Warn("certificates not usable; role controller replaces them", zap.Error(err))
 		}
 	}})
-	return err
+	return source, secrets
 }
 
 func webhookServer(env Env, source *serve.Certificate, rules map[string]serve.Rule, refused func()) func(context.Context) error {

@@ -66,11 +66,10 @@ func runAuthority(t *testing.T, kube *fake.Clientset) (stop func()) {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(kube, 0)
 	configurations := factory.Admissionregistration().V1()
-	a, err := NewAuthority(AuthorityConfig{
+	a := NewAuthority(AuthorityConfig{
 		Keeper:  CertificateKeeper{Kube: kube, Namespace: "liqod", Name: "certs", Hosts: []string{"liqod-webhook.liqod.svc"}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)},
 		Secrets: factory.Core().V1().Secrets(), Mutating: configurations.MutatingWebhookConfigurations(), Validating: configurations.ValidatingWebhookConfigurations(), Configuration: "liqod",
 	}, nil)
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	factory.Start(ctx.Done())

@@ -199,16 +199,16 @@ type Authority struct {
 
 // NewAuthority returns an Authority and registers its event handlers on the informers. It
 // starts nothing.
-func NewAuthority(cfg AuthorityConfig, observer loop.Observer) (*Authority, error) {
+func NewAuthority(cfg AuthorityConfig, observer loop.Observer) *Authority {
 	cfg.Keeper.Secrets = cfg.Secrets.Lister()
 	a := &Authority{cfg: cfg}
 	key := loop.Key{Namespace: cfg.Keeper.Namespace, Name: cfg.Keeper.Name}
-	a.loop = loop.New(loop.Config{Name: cfg.Loop, Sync: a.sync, Log: cfg.Keeper.Log, Observer: observer, Beside: func() []loop.Key { return []loop.Key{key} }})
 	sources := []loop.Source{loop.From(cfg.Secrets.Informer(), loop.Constant(key))}
 	if cfg.Mutating != nil {
 		sources = append(sources, loop.From(cfg.Mutating.Informer(), loop.Constant(key)), loop.From(cfg.Validating.Informer(), loop.Constant(key)))
 	}
-	return a, a.loop.WatchAll(sources...)
+	a.loop = loop.New(loop.Config{Name: cfg.Loop, Sync: a.sync, Log: cfg.Keeper.Log, Observer: observer, Beside: func() []loop.Key { return []loop.Key{key} }}, sources...)
+	return a
 }
 
 // Run blocks until ctx is done.

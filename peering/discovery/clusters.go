@@ -2,8 +2,6 @@ package discovery
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,6 +19,7 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // specAnnotation has the digest of the spec that discovery wrote. If the digest does not
@@ -241,8 +240,7 @@ func digest(fc *corev1beta1.ForeignCluster) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encoding ForeignCluster %s: %w", fc.Name, err)
 	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8]), nil
+	return trust.Hash(string(data))[:16], nil
 }
 
 // untouched reports whether a ForeignCluster is as discovery wrote it and not in use: there

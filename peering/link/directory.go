@@ -9,8 +9,6 @@ package link
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,6 +27,7 @@ import (
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // Clients are the clients of one peer.
@@ -227,8 +226,7 @@ func (d *Directory) refresh(namespace string) {
 // credentials are unchanged or renewed.
 func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 	data := secret.Data[corev1beta1.KubeconfigSecretKey]
-	sum := sha256.Sum256(data)
-	digest := hex.EncodeToString(sum[:])
+	digest := trust.Hash(string(data))
 	e := Endpoint{Secret: secret.Namespace + "/" + secret.Name, Revision: digest, digest: digest}
 	if have, ok := d.Endpoint(id); ok && have.Secret == e.Secret {
 		if have.digest == digest {
