@@ -349,3 +349,17 @@ func TestOnlyLoopsAreMeasured(t *testing.T) {
 		require.Equal(t, []string{"pods"}, m.names)
 	})
 }
+
+// TestStoppedInformer: a loop whose informer takes no handler any more does not run.
+func TestStoppedInformer(t *testing.T) {
+	t.Parallel()
+	inf := cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.Pod{}, 0, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	inf.RunWithContext(ctx)
+	watching := New(Config{Name: "pods", Log: zap.NewNop()}, From(inf, func(*corev1.Pod) []Key { return nil }))
+	require.ErrorContains(t, watching.Run(t.Context(), 1), "watching for pods")
+	handling := New(Config{Name: "pods", Log: zap.NewNop()})
+	require.False(t, handling.Handle(inf, cache.ResourceEventHandlerFuncs{})())
+	require.ErrorContains(t, handling.Run(t.Context(), 1), "watching for pods")
+}
