@@ -157,10 +157,7 @@ func (p program) start(c *cobra.Command, in *input) error {
 	if err != nil {
 		return err
 	}
-	proc, err := newProcess(cfg, c.ErrOrStderr())
-	if err != nil {
-		return err
-	}
+	proc := newProcess(cfg, c.ErrOrStderr())
 	if err := proc.bridge(); err != nil {
 		return err
 	}

@@ -295,26 +295,12 @@ func (c *controller) addVirtualNodes() error {
 	if err != nil {
 		return err
 	}
-	address, err := optionalAddress(c.cfg.VKubelet.NodeAddress)
-	if err != nil {
-		return err
-	}
+	address, _ := netip.ParseAddr(c.cfg.VKubelet.NodeAddress) // empty, or an address: the configuration accepts nothing else
 	return c.add("certificate-approval")(virtualnode.NewApprover(virtualnode.ApproverConfig{
 		Kube: c.home.fenced.kube, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
 		Events: c.events, Env: c.env.component(),
 	}))
-}
-
-func optionalAddress(s string) (netip.Addr, error) {
-	if s == "" {
-		return netip.Addr{}, nil
-	}
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("controller.vkubelet.nodeAddress %q: an IP address is accepted", s)
-	}
-	return a, nil
 }
 
 func (c *controller) addEndpoints() error {

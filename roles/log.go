@@ -12,11 +12,8 @@ import (
 )
 
 // newLogger returns a logger that writes to w in the configured form.
-func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, error) {
-	level, err := zapcore.ParseLevel(cfg.Level)
-	if err != nil {
-		return nil, err
-	}
+func newLogger(cfg config.Log, w io.Writer) *zap.Logger {
+	level, _ := zapcore.ParseLevel(cfg.Level) // the configuration accepts levels only
 	encoding := zap.NewProductionEncoderConfig()
 	encoding.TimeKey = "time"
 	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -27,7 +24,7 @@ func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, error) {
 		encoding.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		encoder = zapcore.NewConsoleEncoder(encoding)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), nil
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
 // bridgeKlog sends the log lines of client-go to log. klog has one logger per process.

@@ -35,15 +35,11 @@ type namedTracker struct {
 	*health.Tracker
 }
 
-func newProcess(cfg *config.Effective, stderr io.Writer) (*process, error) {
-	log, err := newLogger(cfg.Log, stderr)
-	if err != nil {
-		return nil, fmt.Errorf("making the logger: %w", err)
-	}
-	p := &process{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
+func newProcess(cfg *config.Effective, stderr io.Writer) *process {
+	p := &process{cfg: cfg, log: newLogger(cfg.Log, stderr), registry: prometheus.NewRegistry()}
 	p.register = &registry{Registerer: p.registry}
 	p.metrics = newMetrics(p.register, version(), p.behind)
-	return p, nil
+	return p
 }
 
 // bridge configures the global state of client-go: its logger and HTTP/2. It must be

@@ -17,11 +17,9 @@ import (
 
 func newTestProcess(t *testing.T) *process {
 	t.Helper()
-	p, err := newProcess(&config.Effective{Config: config.Config{
+	return newProcess(&config.Effective{Config: config.Config{
 		Log: config.Log{Level: "info", Format: "json"},
 	}}, io.Discard)
-	require.NoError(t, err)
-	return p
 }
 
 // live says whether a role's loop that hangs after its first sync is alive after an hour.

@@ -45,16 +45,6 @@ type proof struct {
 	token       string
 }
 
-// refusal is the peer's answer to a request that it refuses.
-type refusal struct {
-	trust.Refusal
-
-	status int
-}
-
-// Error implements error.
-func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Reason, r.Message) }
-
 // post sends one request and returns the grant in the answer. It keeps no connection open.
 func post(ctx context.Context, to target, path string, body any, by proof) (trust.Grant, error) {
 	client, err := to.client(by)
@@ -98,8 +88,8 @@ func post(ctx context.Context, to target, path string, body any, by proof) (trus
 // refused parses an error answer. An answer that does not come from an authentication
 // endpoint of liqod is not a refusal.
 func refused(status int, answer []byte) error {
-	r := &refusal{status: status}
-	if json.Unmarshal(answer, &r.Refusal) != nil || r.Reason == "" {
+	r := &trust.Refusal{}
+	if json.Unmarshal(answer, r) != nil || r.Reason == "" {
 		return fmt.Errorf("it answers with status %d %s, so it is not an authentication endpoint of liqod", status, http.StatusText(status))
 	}
 	r.Message = legible(r.Message)

@@ -97,7 +97,7 @@ func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		if reason == corev1beta1.ReasonTokenRefused {
 			message += fmt.Sprintf("; put the new token into key %s of Secret %s", corev1beta1.TokenSecretKey, in.ref)
 		}
-		var no *refusal
+		var no *trust.Refusal
 		if errors.As(err, &no) && no.NewKey {
 			if _, err := j.anew(ctx, id, have); err != nil {
 				return standing{}, err
@@ -237,7 +237,7 @@ func places(fc *corev1beta1.ForeignCluster, said string) []string {
 // more than once, which is harmless.
 func postTo(ctx context.Context, urls []string, to target, path string, body any, by proof) (grant trust.Grant, err error) {
 	for _, to.url = range urls {
-		var no *refusal
+		var no *trust.Refusal
 		if grant, err = post(ctx, to, path, body, by); err == nil || errors.As(err, &no) {
 			return grant, err
 		}
@@ -320,7 +320,7 @@ func (j *Join) good(have *identity, at time.Time) standing {
 // why explains a failed exchange: the reason and message of the condition. slow means that
 // only people can solve the problem, so retries are rare.
 func why(id string, err error) (reason, message string, slow bool) {
-	var no *refusal
+	var no *trust.Refusal
 	var bad badGrant
 	switch {
 	case errors.As(err, &no) && no.Reason == trust.ReasonUnauthorized:

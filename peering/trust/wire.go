@@ -122,6 +122,9 @@ type Refusal struct {
 	NewKey bool `json:"newKey,omitempty"`
 }
 
+// Error implements error.
+func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
+
 // Values of Refusal.Reason.
 const (
 	// ReasonInvalid means that the request cannot be parsed or is inconsistent.
