@@ -86,9 +86,15 @@ type Kind[T Applied[T]] struct {
 }
 
 // Apply creates want, or updates have to it. have is the object in a cache, or nil. If the cache lacks an
-// object that exists, Apply reads it live.
+// object that exists, Apply reads it live. If want is nil, Apply deletes have, unless it is another client's.
 func (k Kind[T]) Apply(ctx context.Context, have, want T) error {
 	var none T
+	if want == none {
+		if have == none || k.Ours != nil && k.Ours(have) != nil {
+			return nil
+		}
+		return Delete(ctx, k.Name, k.Client, have)
+	}
 	if have == none {
 		_, err := Write(ctx, k.Name, k.Client, k.By, none, want)
 		if !apierrors.IsAlreadyExists(err) {

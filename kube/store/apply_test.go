@@ -84,6 +84,27 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestApplyNothing: an object that is not wanted is deleted, and that of another client is not.
+func TestApplyNothing(t *testing.T) {
+	t.Parallel()
+	ours := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "1", Labels: map[string]string{"by": "us"}}}
+	foreign := ours.DeepCopy()
+	foreign.Labels = nil
+	for name, tc := range map[string]struct {
+		have  *corev1.Secret
+		verbs []string
+	}{
+		"none": {nil, nil}, "ours": {ours, []string{"delete"}}, "another's": {foreign, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(ours.DeepCopy())
+			require.NoError(t, secretKind(client).Apply(t.Context(), tc.have, nil))
+			require.Equal(t, tc.verbs, verbs(client))
+		})
+	}
+}
+
 // TestWriteAnswers: the answers of the API server stay recognizable, and name the object.
 func TestWriteAnswers(t *testing.T) {
 	t.Parallel()

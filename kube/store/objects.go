@@ -98,24 +98,12 @@ func ClipMessage(message string) string {
 // OneLine returns the text of an error on one line: joined errors have one line each.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// FinalizerPatch returns a merge patch that adds the finalizer to obj (want is true) or
-// removes it. The patch is nil if obj is already as wanted, and if a finalizer would be
-// added to an object that is being deleted, which the API server rejects. The patch
-// contains the UID and the resource version: if obj has changed, the API server answers
-// with a conflict, so that finalizers of other controllers are never lost.
-func FinalizerPatch(obj metav1.Object, finalizer string, want bool) ([]byte, error) {
-	have := obj.GetFinalizers()
-	if slices.Contains(have, finalizer) == want || want && obj.GetDeletionTimestamp() != nil {
-		return nil, nil
+// First lists the first texts for people, and how many more there are by the format more.
+func First(texts []string, most int, separator, more string) string {
+	if len(texts) <= most {
+		return strings.Join(texts, separator)
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(have), func(s string) bool { return s == finalizer })
-	if want {
-		finalizers = append(finalizers, finalizer)
-	}
-	if finalizers == nil {
-		finalizers = []string{}
-	}
-	return EncodePatch(Patch{"metadata": Patch{"resourceVersion": obj.GetResourceVersion(), "finalizers": finalizers}}, obj)
+	return strings.Join(texts[:most], separator) + fmt.Sprintf(more, len(texts)-most)
 }
 
 // Patcher is the part of a typed client that patches one object.
@@ -123,16 +111,23 @@ type Patcher[T any] interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
 }
 
-// SetFinalizer sends FinalizerPatch, if there is one, and returns the object as it is then. by is
-// the field manager, or empty.
+// SetFinalizer adds the finalizer to obj (want is true) or removes it, and returns the object as it is then. by is
+// the field manager, or empty. It sends nothing if obj is already as wanted, and if a finalizer would be
+// added to an object that is being deleted, which the API server rejects. The patch
+// contains the UID and the resource version: if obj has changed, the API server answers
+// with a conflict, so that finalizers of other controllers are never lost.
 func SetFinalizer[T metav1.Object](ctx context.Context, client Patcher[T], obj T, finalizer string, want bool, by string) (T, error) {
-	patch, err := FinalizerPatch(obj, finalizer, want)
-	if err != nil || patch == nil {
-		return obj, err
+	if HasFinalizer(obj, finalizer) == want || want && obj.GetDeletionTimestamp() != nil {
+		return obj, nil
 	}
-	written, err := client.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: by})
+	finalizers := append([]string{}, obj.GetFinalizers()...) // not nil, which would be no list
+	finalizers = slices.DeleteFunc(finalizers, func(s string) bool { return s == finalizer })
+	if want {
+		finalizers = append(finalizers, finalizer)
+	}
+	written, err := Merge(ctx, "the finalizers of", client, by, obj, Patch{"metadata": Patch{"resourceVersion": obj.GetResourceVersion(), "finalizers": finalizers}})
 	if err != nil {
-		return obj, fmt.Errorf("writing the finalizers of %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
+		return obj, err
 	}
 	return written, nil
 }
@@ -302,6 +297,24 @@ func Merged(want, have map[string]string, ours []string) map[string]string {
 	}
 	maps.Copy(have, want)
 	return have
+}
+
+// Record encodes what an annotation remembers of an object. It must encode always, as numbers and strings do.
+func Record(record any) string {
+	text, err := json.Marshal(record)
+	if err != nil {
+		panic(fmt.Sprintf("encoding a record: %v", err))
+	}
+	return string(text)
+}
+
+// Recorded decodes what Record has written into an annotation. A missing or invalid record reads as the zero value.
+func Recorded[T any](annotations map[string]string, key string) T {
+	var record, none T
+	if json.Unmarshal([]byte(annotations[key]), &record) != nil {
+		return none
+	}
+	return record
 }
 
 // ChangedKeys returns the keys that one of two maps lacks, or whose values differ.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -66,7 +67,15 @@ func TestClipMessage(t *testing.T) {
 	}
 }
 
-func TestFinalizerPatch(t *testing.T) {
+// patched records the patch that it is sent.
+type patched struct{ data []byte }
+
+func (p *patched) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
+	p.data = data
+	return &corev1.Pod{}, nil
+}
+
+func TestSetFinalizer(t *testing.T) {
 	deleted := metav1.Now()
 	for name, tc := range map[string]struct {
 		have    []string
@@ -85,14 +94,16 @@ func TestFinalizerPatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Finalizers: tc.have, DeletionTimestamp: tc.deleted}}
-			data, err := FinalizerPatch(pod, "f", tc.want)
+			client := &patched{}
+			written, err := SetFinalizer(t.Context(), client, pod, "f", tc.want, "")
 			require.NoError(t, err)
 			if tc.patch == nil {
-				require.Nil(t, data)
+				require.Nil(t, client.data)
+				require.Same(t, pod, written)
 				return
 			}
 			var got struct{ Metadata metav1.ObjectMeta }
-			require.NoError(t, json.Unmarshal(data, &got))
+			require.NoError(t, json.Unmarshal(client.data, &got))
 			require.Equal(t, metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Finalizers: tc.patch}, got.Metadata)
 			require.Equal(t, tc.have, pod.Finalizers)
 		})
@@ -124,4 +135,20 @@ func TestIgnore(t *testing.T) {
 	require.NoError(t, IgnoreGone(conflict))
 	require.Equal(t, other, IgnoreGone(other))
 	require.NoError(t, IgnoreGone(nil))
+}
+
+func TestFirst(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	require.Equal(t, "a, b, c", First(names, 3, ", ", " and %d more"))
+	require.Equal(t, "a, b and 1 more", First(names, 2, ", ", " and %d more"))
+	require.Empty(t, First(nil, 2, ", ", " and %d more"))
+}
+
+func TestRecords(t *testing.T) {
+	type record struct{ Keys []string }
+	annotations := map[string]string{"good": Record(record{[]string{"a"}}), "edited": `{"Keys":["a",1]}`}
+	require.Equal(t, record{[]string{"a"}}, Recorded[record](annotations, "good"))
+	require.Zero(t, Recorded[record](annotations, "edited"))
+	require.Zero(t, Recorded[record](nil, "missing"))
+	require.Panics(t, func() { Record(func() {}) })
 }
