@@ -3,6 +3,7 @@ package endpoints
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -20,17 +22,13 @@ import (
 // do carries out an action. It decides nothing itself, except how to react to the API
 // server's answers.
 func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
-	var err error
 	switch a.verb {
-	case createSlice:
-		return e.create(ctx, f, a)
-	case updateSlice:
-		return e.update(ctx, f, a)
+	case createSlice, updateSlice:
+		return e.write(ctx, f, a)
 	case deleteSlice:
-		err = e.deleteSlice(ctx, f.slice)
-	}
-	if err != nil {
-		return err
+		if err := e.deleteSlice(ctx, f.slice); err != nil {
+			return err
+		}
 	}
 	return e.conclude(ctx, f, a)
 }
@@ -52,21 +50,34 @@ func (e *Enforcer) conclude(ctx context.Context, f facts, a action) error {
 	return nil
 }
 
-func (e *Enforcer) create(ctx context.Context, f facts, a action) error {
-	made, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+// write creates the EndpointSlice, or updates it. A full update costs the API server less than a patch. It fails with
+// a conflict if the EndpointSlice has changed since it was read.
+func (e *Enforcer) write(ctx context.Context, f facts, a action) error {
+	slices, updates := e.cfg.Kube.DiscoveryV1().EndpointSlices(f.want.Namespace), a.verb == updateSlice
+	var made *discoveryv1.EndpointSlice
+	var err error
+	if updates {
+		made, err = slices.Update(ctx, changed(f.want, f.slice), metav1.UpdateOptions{FieldManager: FieldManager})
+	} else {
+		made, err = slices.Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	}
 	switch {
 	case err == nil:
-		e.cfg.Log.Debug("EndpointSlice created", zap.String("key", f.want.Namespace+"/"+f.want.Name))
 		return e.wrote(ctx, f, a, made)
 	case apierrors.IsAlreadyExists(err):
-		return e.afterCollision(ctx, loop.Key{Namespace: f.want.Namespace, Name: f.want.Name})
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // the event of the namespace is on its way
-	case loop.IsRefusal(err):
-		return e.refused(ctx, f, err)
-	default:
-		return fmt.Errorf("creating the EndpointSlice of ShadowEndpointSlice %s/%s: %w", f.want.Namespace, f.want.Name, err)
+		return e.afterCollision(ctx, cache.MetaObjectToName(f.want))
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), updates && apierrors.IsNotFound(err):
+		return nil // the event of the namespace, or of the deletion, is on its way
+	case !loop.IsRefusal(err):
+		return fmt.Errorf("writing EndpointSlice %s/%s: %w", f.want.Namespace, f.want.Name, err)
+	case updates && (apierrors.IsInvalid(err) || f.outlives() && (!apierrors.IsInternalError(err) || !readApplied(f.want).Well)):
+		// The existing EndpointSlice can no longer be updated, so it would follow neither the
+		// peer's health nor its changes.
+		if err := e.deleteSlice(ctx, f.slice); err != nil {
+			return err
+		}
 	}
+	return e.refused(ctx, f, err)
 }
 
 // afterCollision handles a creation that failed because the name is taken. The
@@ -84,45 +95,16 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	return e.do(ctx, f, a)
 }
 
-func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
-	// A full update costs the API server less than a patch. It fails with a conflict if the
-	// EndpointSlice has changed since it was read.
-	next := changed(f.want, f.slice)
-	made, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
-	switch {
-	case err == nil:
-		return e.wrote(ctx, f, a, made)
-	case apierrors.IsNotFound(err):
-		return nil // its deletion is an event
-	case apierrors.IsInvalid(err), loop.IsRefusal(err) && f.outlives() && (!apierrors.IsInternalError(err) || !readApplied(f.want).Well):
-		// The existing EndpointSlice can no longer be updated, so it would follow neither the
-		// peer's health nor its changes.
-		if err := e.deleteSlice(ctx, f.slice); err != nil {
-			return err
-		}
-		return e.refused(ctx, f, err)
-	case loop.IsRefusal(err):
-		return e.refused(ctx, f, err)
-	default:
-		return fmt.Errorf("updating EndpointSlice %s/%s: %w", f.slice.Namespace, f.slice.Name, err)
-	}
-}
-
 // wrote remembers how the API server answered a write, and concludes.
 func (e *Enforcer) wrote(ctx context.Context, f facts, a action, made *discoveryv1.EndpointSlice) error {
 	e.slices.Wrote(made)
 	e.memory.refusals.Forget(f.shadow.UID)
-	if err := e.memory.sending(f.want, f.now); err != nil {
+	if err := e.memory.sending(f.want, made, f.now); err != nil {
 		return err
 	}
-	rest, err := remaining(f.want, made)
-	if err != nil {
-		return err
-	}
-	if rest != "" {
+	if differs(f.want, made) {
 		e.cfg.Log.Debug("EndpointSlice is not kept as written", zap.String("key", made.Namespace+"/"+made.Name))
 	}
-	e.memory.answered(made, rest)
 	return e.conclude(ctx, f, a)
 }
 
@@ -172,32 +154,17 @@ func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEnd
 	return nil
 }
 
-// changes returns the patch that makes have equal to want, or an empty one. Labels and
-// annotations of other clients stay.
-func changes(want, have *discoveryv1.EndpointSlice) store.Patch {
-	patch, metadata, done := store.Patch{}, store.Patch{}, readApplied(have)
-	store.Put(metadata, "labels", store.MapChanges(want.Labels, have.Labels, done.Labels))
-	store.Put(metadata, "annotations", store.MapChanges(want.Annotations, have.Annotations, done.Annotations))
-	store.Put(patch, "metadata", metadata)
-	if !apiequality.Semantic.DeepEqual(want.Endpoints, have.Endpoints) {
-		patch["endpoints"] = want.Endpoints
-	}
-	if !apiequality.Semantic.DeepEqual(want.Ports, have.Ports) {
-		patch["ports"] = want.Ports
-	}
-	return patch
+// differs reports whether have is to be changed.
+func differs(want, have *discoveryv1.EndpointSlice) bool {
+	return !apiequality.Semantic.DeepEqual(changed(want, have), have)
 }
 
-// changed returns a copy of have with the patch of changes applied.
+// changed returns have as it is wanted. It shares what does not change with have. Labels and annotations of
+// other clients stay.
 func changed(want, have *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	out, done := have.DeepCopy(), readApplied(have)
-	out.Labels, out.Annotations = store.Merged(want.Labels, out.Labels, done.Labels), store.Merged(want.Annotations, out.Annotations, done.Annotations)
+	out, done := *have, readApplied(have)
+	out.Labels = store.Merged(want.Labels, maps.Clone(have.Labels), done.Labels)
+	out.Annotations = store.Merged(want.Annotations, maps.Clone(have.Annotations), done.Annotations)
 	out.Endpoints, out.Ports = want.Endpoints, want.Ports
-	return out
-}
-
-// replaces reports whether have must be deleted and created again, because an immutable
-// field differs.
-func replaces(want, have *discoveryv1.EndpointSlice) bool {
-	return want.AddressType != have.AddressType
+	return &out
 }

@@ -149,24 +149,8 @@ func (e *Enforcer) forge(f *facts) error {
 	if f.undone, err = e.memory.due(f.want, f.now); err != nil || f.slice == nil {
 		return err
 	}
-	if rest, odd := e.memory.odd(f.slice); odd {
-		now, err := remaining(f.want, f.slice)
-		if err != nil {
-			return err
-		}
-		f.kept = now == rest
-	}
-	return nil
-}
-
-// remaining returns the patch that have still needs, as text; empty: none.
-func remaining(want, have *discoveryv1.EndpointSlice) (string, error) {
-	patch := changes(want, have)
-	if len(patch) == 0 {
-		return "", nil
-	}
-	data, err := store.EncodePatch(patch, have)
-	return string(data), err
+	f.kept, err = e.memory.kept(f.want, f.slice)
+	return err
 }
 
 type verb string
@@ -210,13 +194,15 @@ func decide(f facts) action {
 	switch {
 	case f.want == nil:
 		return f.withdraw(f.deny(offloadingv1beta1.ReasonEndpointsRefused, f.refused))
-	case f.slice == nil:
-		return f.absent()
+	case f.slice == nil && f.namespace.DeletionTimestamp == nil:
+		return f.try(createSlice)
+	case f.slice == nil: // nothing can be created there, and the shadow is deleted soon
+		return action{verb: nothing, keep: true}
 	case f.slice.DeletionTimestamp != nil:
 		return action{verb: nothing, keep: true}
-	case replaces(f.want, f.slice):
+	case f.want.AddressType != f.slice.AddressType: // it is immutable
 		return action{verb: deleteSlice, keep: true}
-	case len(changes(f.want, f.slice)) > 0 && !f.kept:
+	case differs(f.want, f.slice) && !f.kept:
 		if wait := max(f.notBefore.Sub(f.now), f.undone.Sub(f.now)); wait > 0 && !readApplied(f.want).Well && f.outlives() {
 			return action{verb: deleteSlice, keep: true, after: wait}
 		}
@@ -248,14 +234,6 @@ func (f facts) occupied() action {
 	return action{verb: nothing, retry: true, condition: f.deny(offloadingv1beta1.ReasonEndpointSliceCollision, fmt.Sprintf(
 		"an EndpointSlice %s/%s exists that was not made for this ShadowEndpointSlice; it is not changed, and the own one is created when it is gone",
 		f.slice.Namespace, f.slice.Name))}
-}
-
-// absent handles a shadow without an EndpointSlice.
-func (f facts) absent() action {
-	if f.namespace.DeletionTimestamp != nil {
-		return action{verb: nothing, keep: true} // nothing can be created there, and the shadow is deleted soon
-	}
-	return f.try(createSlice)
 }
 
 // try returns the action v. If the API server refused the same request before, or another

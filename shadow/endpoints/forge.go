@@ -1,7 +1,7 @@
 package endpoints
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -50,19 +51,7 @@ type applied struct {
 // readApplied returns the record of slice, which may be nil. A missing or invalid record
 // reads as the zero value: nothing applied, consumer not well.
 func readApplied(slice *discoveryv1.EndpointSlice) applied {
-	var a applied
-	if slice == nil || json.Unmarshal([]byte(slice.Annotations[AppliedAnnotation]), &a) != nil {
-		return applied{}
-	}
-	return a
-}
-
-func (a applied) String() string {
-	text, err := json.Marshal(a)
-	if err != nil {
-		panic(fmt.Sprintf("encoding a struct of strings: %v", err))
-	}
-	return string(text)
+	return store.Recorded[applied](ptr.Deref(slice, discoveryv1.EndpointSlice{}).Annotations, AppliedAnnotation)
 }
 
 // forge returns the EndpointSlice that shadow describes, with the API server's defaults,
@@ -99,7 +88,7 @@ func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, w
 	labels[discoveryv1.LabelManagedBy] = offloadingv1beta1.ManagedByShadowEndpointSlice
 	labels[offloadingv1beta1.ManagedByLabel] = managedByShadow
 	labels[offloadingv1beta1.OriginLabel] = r.peer
-	annotations[AppliedAnnotation] = record.String()
+	annotations[AppliedAnnotation] = store.Record(record)
 	return metav1.ObjectMeta{
 		Name: shadow.Name, Namespace: shadow.Namespace, Labels: labels, Annotations: annotations,
 	}
@@ -110,12 +99,7 @@ func ports(template []discoveryv1.EndpointPort) []discoveryv1.EndpointPort {
 	out := make([]discoveryv1.EndpointPort, 0, len(template))
 	for i := range template {
 		port := *template[i].DeepCopy()
-		if port.Name == nil {
-			port.Name = new("")
-		}
-		if port.Protocol == nil {
-			port.Protocol = new(corev1.ProtocolTCP)
-		}
+		port.Name, port.Protocol = cmp.Or(port.Name, new("")), cmp.Or(port.Protocol, new(corev1.ProtocolTCP))
 		out = append(out, port)
 	}
 	return out
@@ -238,11 +222,6 @@ func leftOut(reasons []string, of int) string {
 		return ""
 	}
 	slices.Sort(reasons)
-	message := fmt.Sprintf("%d of %d endpoints are left out: ", len(reasons), of)
-	distinct := slices.Compact(reasons)
-	message += strings.Join(distinct[:min(named, len(distinct))], "; ")
-	if more := len(distinct) - named; more > 0 {
-		message += fmt.Sprintf("; and %d more reasons", more)
-	}
-	return message
+	refused := len(reasons)
+	return fmt.Sprintf("%d of %d endpoints are left out: ", refused, of) + store.First(slices.Compact(reasons), named, "; ", "; and %d more reasons")
 }

@@ -223,36 +223,42 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "2 of 2 endpoints are left out: there is no ForeignCluster", refused)
 }
 
-func TestChanges(t *testing.T) {
+func TestChanged(t *testing.T) {
 	shadow := newShadow()
+	others := func(s *discoveryv1.EndpointSlice) {
+		s.Labels["theirs"], s.Annotations["theirs"], s.Finalizers = "x", "y", []string{"example.com/f"}
+		s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
+	}
+	labelled := func(s *discoveryv1.EndpointSlice) { s.Labels["x"] = "y" }
+	nothing := func(*discoveryv1.EndpointSlice) {}
 	for name, tc := range map[string]struct {
-		want *discoveryv1.EndpointSlice
-		mod  sliceMod
-		diff store.Patch
+		want    *discoveryv1.EndpointSlice
+		mod     sliceMod
+		stays   sliceMod
+		differs bool
 	}{
-		"equal": {sliceOf(shadow), func(*discoveryv1.EndpointSlice) {}, store.Patch{}},
-		"others' metadata stays": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
-			s.Labels["theirs"], s.Annotations["theirs"], s.Finalizers = "x", "y", []string{"example.com/f"}
-			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
-		}, store.Patch{}},
-		"edited":              {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, store.Patch{"endpoints": sliceOf(shadow).Endpoints}},
-		"emptied":             {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints = sliceOf(shadow).Endpoints }, store.Patch{"endpoints": []discoveryv1.Endpoint{}}},
-		"nothing, said twice": {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Labels["x"] = nil, "y" }, store.Patch{}},
-		"ports":               {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, store.Patch{"ports": sliceOf(shadow).Ports}},
+		"equal":                  {sliceOf(shadow), nothing, nothing, false},
+		"others' metadata stays": {sliceOf(shadow), others, others, false},
+		"edited":                 {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, nothing, true},
+		"emptied":                {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints = sliceOf(shadow).Endpoints }, nothing, true},
+		"nothing, said twice":    {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Labels["x"] = nil, "y" }, labelled, false},
+		"ports":                  {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, nothing, true},
 		"label edited and lost": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels[discoveryv1.LabelManagedBy] = "me"
 			delete(s.Labels, discoveryv1.LabelServiceName)
-		}, store.Patch{"metadata": store.Patch{"labels": store.Patch{discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", discoveryv1.LabelServiceName: "web"}}}},
+		}, nothing, true},
 		"no longer asked for": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels["old"] = "x"
-			s.Annotations[AppliedAnnotation] = applied{Shadow: "shadow-1", Labels: []string{"old"}, Annotations: []string{"gone"}, Well: true}.String()
-		}, store.Patch{"metadata": store.Patch{"labels": store.Patch{"old": nil}, "annotations": store.Patch{AppliedAnnotation: sliceOf(shadow).Annotations[AppliedAnnotation]}}}},
+			s.Annotations[AppliedAnnotation] = store.Record(applied{Shadow: "shadow-1", Labels: []string{"old"}, Annotations: []string{"gone"}, Well: true})
+		}, nothing, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			have := tc.want.DeepCopy()
+			have, want := tc.want.DeepCopy(), tc.want.DeepCopy()
 			tc.mod(have)
+			tc.stays(want)
 			before := have.DeepCopy()
-			require.Equal(t, tc.diff, changes(tc.want, have))
+			require.Equal(t, want, changed(tc.want, have))
+			require.Equal(t, tc.differs, differs(tc.want, have))
 			require.Equal(t, before, have)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -27,8 +28,7 @@ const takenRetry = time.Second
 type memory struct {
 	refusals loop.Refusals // by UID of the shadow
 
-	mu   sync.Mutex
-	kept map[types.UID]kept // by UID of the EndpointSlice
+	mu sync.Mutex
 	// left has the shadows whose deletion a watch event has shown and whose EndpointSlices
 	// still exist.
 	left loop.Since[types.UID]
@@ -46,16 +46,9 @@ type sighting struct {
 	first time.Time // first seen, by this process's clock
 }
 
-// kept records an answer of the API server that differs from the request. The server drops
-// fields that it does not support, and admission may rewrite others.
-type kept struct {
-	version string // resource version of the EndpointSlice
-	rest    string // the patch that would still be needed
-}
-
 func newMemory() *memory {
 	return &memory{
-		kept: map[types.UID]kept{}, well: map[string]bool{}, unknown: map[string]map[string]sighting{}, sent: map[loop.Key]sent{},
+		well: map[string]bool{}, unknown: map[string]map[string]sighting{}, sent: map[loop.Key]sent{},
 	}
 }
 
@@ -102,32 +95,17 @@ func (m *memory) sighted(peer string, conditions []metav1.Condition, now time.Ti
 	return dated
 }
 
-// answered records what an accepted request has left unchanged; rest empty: nothing.
-func (m *memory) answered(slice *discoveryv1.EndpointSlice, rest string) {
+// kept reports whether the API server has accepted want already, and slice is what it has made of it: the server
+// drops fields that it does not support, and admission may rewrite others.
+func (m *memory) kept(want, slice *discoveryv1.EndpointSlice) (bool, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if rest == "" {
-		delete(m.kept, slice.UID)
-		return
+	last := m.sent[cache.MetaObjectToName(want)]
+	m.mu.Unlock()
+	if last.uid != slice.UID || last.version != slice.ResourceVersion || !differs(want, slice) {
+		return false, nil // the common case: skip the hash
 	}
-	m.kept[slice.UID] = kept{version: slice.ResourceVersion, rest: rest}
-}
-
-// odd returns the record for an EndpointSlice at its current resource version, if there is
-// one.
-func (m *memory) odd(slice *discoveryv1.EndpointSlice) (rest string, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k, ok := m.kept[slice.UID]
-	return k.rest, ok && k.version == slice.ResourceVersion
-}
-
-// forget drops the state of a deleted EndpointSlice and of the shadow that it was made for.
-func (m *memory) forget(slice, shadow types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.kept, slice)
-	m.left.End(shadow)
+	whole, err := wholeOf(want)
+	return whole == last.want, err
 }
 
 // well reports whether a peer's endpoints may be ready, judging by the conditions APIServer
@@ -178,15 +156,10 @@ type sent struct {
 	want  [sha256.Size]byte
 	at    time.Time
 	delay time.Duration // before the same content may be written again
-}
 
-// again returns the state after want was written.
-func (s sent) again(want [sha256.Size]byte, now time.Time) sent {
-	next := sent{want: want, at: now}
-	if s.want == want {
-		next.delay = loop.RepairDelay(s.delay, now.Sub(s.at))
-	}
-	return next
+	// uid and version are those of the answer of the API server.
+	uid     types.UID
+	version string
 }
 
 // wholeOf returns a hash of a wanted EndpointSlice.
@@ -198,23 +171,26 @@ func wholeOf(want *discoveryv1.EndpointSlice) ([sha256.Size]byte, error) {
 	return sha256.Sum256(body), nil
 }
 
-// sending records that the API server accepted want.
-func (m *memory) sending(want *discoveryv1.EndpointSlice, now time.Time) error {
+// sending records that the API server accepted want, and answered with made.
+func (m *memory) sending(want, made *discoveryv1.EndpointSlice, now time.Time) error {
 	whole, err := wholeOf(want)
 	if err != nil {
 		return err
 	}
-	key := loop.Key{Namespace: want.Namespace, Name: want.Name}
+	key, next := cache.MetaObjectToName(want), sent{want: whole, at: now, uid: made.UID, version: made.ResourceVersion}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sent[key] = m.sent[key].again(whole, now)
+	if last := m.sent[key]; last.want == whole {
+		next.delay = loop.RepairDelay(last.delay, now.Sub(last.at))
+	}
+	m.sent[key] = next
 	return nil
 }
 
 // due returns when want may be written again; the zero time means at once.
 func (m *memory) due(want *discoveryv1.EndpointSlice, now time.Time) (time.Time, error) {
 	m.mu.Lock()
-	last := m.sent[loop.Key{Namespace: want.Namespace, Name: want.Name}]
+	last := m.sent[cache.MetaObjectToName(want)]
 	m.mu.Unlock()
 	next := last.at.Add(last.delay)
 	if !now.Before(next) {

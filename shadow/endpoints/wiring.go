@@ -95,22 +95,18 @@ func New(cfg Config) (*Enforcer, error) {
 			return cfg.Liqo.CoreV1beta1().ForeignClusters()
 		}),
 	}
-	if err := errors.Join(
+	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
+	return e, errors.Join(
 		cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: store.Index(nodeAddresses)}),
 		cfg.Pods.AddIndexers(cache.Indexers{podIndex: store.Index(podKeys)}),
 		cfg.Own.AddIndexers(cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string { return []string{serviceKey(s)} })}),
 		cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: store.Index(ownPods)}),
-	); err != nil {
-		return nil, fmt.Errorf("indexing for shadowendpointslice: %w", err)
-	}
-	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
-	if err := e.loop.WatchAll(
-		loop.From(cfg.Namespaces, e.shadowsIn),
-		loop.From(cfg.ForeignClusters, func(fc *corev1beta1.ForeignCluster) []loop.Key { return e.shadowsOfPeer(fc.Spec.ClusterID) }),
-	); err != nil {
-		return nil, err
-	}
-	return e, e.listen()
+		e.loop.WatchAll(
+			loop.From(cfg.Namespaces, e.shadowsIn),
+			loop.From(cfg.ForeignClusters, func(fc *corev1beta1.ForeignCluster) []loop.Key { return e.shadowsOfPeer(fc.Spec.ClusterID) }),
+		),
+		e.listen(),
+	)
 }
 
 // listen registers the event handlers that loop.Watch does not cover.
@@ -183,7 +179,7 @@ func (e *Enforcer) shadowGone(shadow *offloadingv1beta1.ShadowEndpointSlice, mis
 }
 
 func (e *Enforcer) sliceGone(slice *discoveryv1.EndpointSlice, _ bool) {
-	e.memory.forget(slice.UID, madeFor(slice))
+	e.memory.left.End(madeFor(slice))
 	e.wake(slice)
 }
 
