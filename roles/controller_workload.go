@@ -27,13 +27,15 @@ func (c *controller) addWorkload() error {
 	}
 	lease := c.env.Config.Lease
 	enforcer, err := pod.New(pod.Config{
-		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		RoomConfig: pod.RoomConfig{
+			Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Quotas: quotas.Informer(),
+			LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(),
+			Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost, Env: c.env.component(),
+		},
 		ShadowPods: c.liqo.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
-		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: peers.Informer(), Quotas: quotas.Informer(),
-		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: peers.Informer(), StorageClasses: classes.Informer(),
 		Harden: countPods(c.env.Denied, harden.harden), Metadata: perPeer(c.env.Config, peers.Lister(), metadataOf), AlwaysPull: c.cfg.AlwaysPullImages,
-		Limits: config.Amounts(c.env.Config.Sharing.TwinLimits), Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
-		Recorder: c.events, Env: c.env.component(),
+		Limits: config.Amounts(c.env.Config.Sharing.TwinLimits), Recorder: c.events,
 	})
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func rulesForPeers(cfg *config.Effective, peers coreinformers.ForeignClusterInfo
 		Bounds: rules.IngressBounds{Hosts: sharing.IngressHosts}, Ingresses: ingresses.Lister(), Synced: ingresses.Informer().HasSynced,
 	}
 	claims := namespace.PeerClaimRule{
-		Bounds: rules.ClaimBounds{Classes: sharing.StorageClasses, Provisioned: provisioned(classes.Lister())}, Synced: classes.Informer().HasSynced,
+		Allowed: rules.Allowed{StorageClasses: sharing.StorageClasses, ProvisionedClass: provisioned(classes.Lister())}, Synced: classes.Informer().HasSynced,
 	}
 	add[mutateServicePath] = countRequests(denied, deniedService, services.Decide)
 	add[mutateMetadataPath] = countRequests(denied, deniedAnnotations, metadata.Decide)

@@ -126,7 +126,8 @@ func partly(why string, fields ...string) serve.Decision {
 // PeerClaimRule is the webhook's rule for PersistentVolumeClaims that peers create. A policy
 // cannot ask which classes exist.
 type PeerClaimRule struct {
-	Bounds rules.ClaimBounds
+	// Allowed has the storage classes that a claim may have.
+	Allowed rules.Allowed
 	// Synced reports whether the classes are known; until then the rule refuses.
 	Synced func() bool
 }
@@ -137,7 +138,7 @@ func (r PeerClaimRule) Decide(_ context.Context, req *admissionv1.AdmissionReque
 	if answer != nil {
 		return *answer
 	}
-	return serve.Verdict(r.Bounds.Refuse(claim), nil)
+	return serve.Verdict(r.Allowed.RefuseClaim(claim), nil)
 }
 
 // PeerSessionRule is the webhook's rule for exec, attach and port-forward by peers. RBAC gives

@@ -47,7 +47,7 @@ func TestPeerRules(t *testing.T) {
 	known := true
 	ingresses := PeerIngressRule{Ingresses: networkinglisters.NewIngressLister(indexer), Synced: func() bool { return known }}
 	services := PeerServiceRule{Bounds: clusterIPs, Synced: func() bool { return known }}
-	claims := PeerClaimRule{Bounds: rules.ClaimBounds{Classes: []string{"*"}, Provisioned: func(string) bool { return false }}, Synced: func() bool { return known }}
+	claims := PeerClaimRule{Allowed: rules.Allowed{StorageClasses: []string{"*"}, ProvisionedClass: func(string) bool { return false }}, Synced: func() bool { return known }}
 	manual := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("manual")}}
 	external := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
 	for user, peer := range map[string]bool{

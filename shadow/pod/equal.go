@@ -48,7 +48,7 @@ func changes(want, have *corev1.Pod, resources int64) store.Patch {
 	labels := store.MapChanges(want.Labels, have.Labels, done.Labels)
 	annotations := store.MapChanges(want.Annotations, have.Annotations, done.Annotations)
 	delete(annotations, AppliedAnnotation)
-	if record := mine.String(); have.Annotations[AppliedAnnotation] != record {
+	if record := store.Record(mine); have.Annotations[AppliedAnnotation] != record {
 		annotations[AppliedAnnotation] = record
 	}
 	patch, metadata := store.Patch{}, store.Patch{}

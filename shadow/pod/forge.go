@@ -1,8 +1,6 @@
 package pod
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -36,19 +34,7 @@ type applied struct {
 // readApplied returns the record of pod. A missing or invalid record reads as the zero
 // value.
 func readApplied(pod *corev1.Pod) applied {
-	var a applied
-	if json.Unmarshal([]byte(pod.Annotations[AppliedAnnotation]), &a) != nil {
-		return applied{}
-	}
-	return a
-}
-
-func (a applied) String() string {
-	text, err := json.Marshal(a)
-	if err != nil {
-		panic(fmt.Sprintf("encoding a struct of numbers and strings: %v", err))
-	}
-	return string(text)
+	return store.Recorded[applied](pod.Annotations, AppliedAnnotation)
 }
 
 // forge returns the pod that shadow describes in the twin namespace ns. allowed is what
@@ -74,12 +60,12 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed ru
 	if len(leftOut) > 0 {
 		pod.Annotations[offloadingv1beta1.LeftOutAnnotation] = offloadingv1beta1.MarksSum(shadow)
 	}
-	pod.Annotations[AppliedAnnotation] = applied{
+	pod.Annotations[AppliedAnnotation] = store.Record(applied{
 		Spec:        shadow.Generation,
 		Resources:   shadow.Generation,
 		Labels:      labels,
 		Annotations: slices.Sorted(maps.Keys(pod.Annotations)),
-	}.String()
+	})
 	pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = string(shadow.UID)
 	pod.Spec.EphemeralContainers = nil // not allowed at creation: see ephemeralChanges
 	if err := force(&pod.Spec); err != nil {

@@ -91,11 +91,14 @@ func (r *rig) next() string { r.serial++; return strconv.Itoa(1000 + r.serial) }
 // config is that of an Enforcer which accepts every pod, with informers of the factories.
 func config(core *fake.Clientset, liqod *liqodfake.Clientset, own externalversions.SharedInformerFactory, shared informers.SharedInformerFactory) Config {
 	return Config{
-		Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(1000), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
-		Harden: func(string, *corev1.PodSpec) error { return nil }, Metadata: noMetadata,
+		RoomConfig: RoomConfig{
+			Kube: core, Liqo: liqod, Quotas: own.Offloading().V1beta1().Quotas().Informer(), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
+			LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
+		},
+		Recorder: record.NewFakeRecorder(1000),
+		Harden:   func(string, *corev1.PodSpec) error { return nil }, Metadata: noMetadata,
 		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
-		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
-		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
+		Namespaces:     shared.Core().V1().Namespaces().Informer(),
 		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
 	}
 }
@@ -182,7 +185,7 @@ func (r *rig) refreshShadow() {
 	}
 	for _, shadow := range r.e.shadows.List() {
 		require.NoError(r.t, r.shadows.GetIndexer().Delete(shadow))
-		r.e.shadowGone(shadow)
+		r.e.memory.forgetAll(cache.MetaObjectToName(shadow), shadow.UID)
 	}
 }
 

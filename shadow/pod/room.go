@@ -66,7 +66,7 @@ func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts) error {
 // it, so it has not run. It is deleted then, and waits for room for its real size.
 // Otherwise it stays, and counts.
 func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) error {
-	e.memory.undo(pod.UID)
+	e.memory.undone.Begin(pod.UID, e.cfg.Clock.Now())
 	err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
 	})
@@ -99,15 +99,15 @@ const takenRetry = time.Second
 type memory struct {
 	refusals loop.Refusals         // by UID of the pod, or of the ShadowPod that has none
 	leaving  loop.Since[types.UID] // pods without a ShadowPod
+	undone   loop.Since[types.UID] // pods that surprise deletes before they run: their deletion is no loss
 
-	mu     sync.Mutex
-	lost   map[loop.Key]*corev1.Pod
-	made   map[loop.Key]types.UID // ShadowPods for which a creation was sent
-	undone map[types.UID]bool     // pods that surprise deleted before they ran
+	mu   sync.Mutex
+	lost map[loop.Key]*corev1.Pod
+	made map[loop.Key]types.UID // ShadowPods for which a creation was sent
 }
 
 func newMemory() *memory {
-	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, undone: map[types.UID]bool{}}
+	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}}
 }
 
 // lose keeps the last state of a deleted pod.
@@ -159,20 +159,9 @@ func (m *memory) forgetAll(key loop.Key, shadow types.UID) {
 	m.refusals.Forget(shadow)
 }
 
-// undo records that a pod is about to be deleted before it ran. Its deletion is not a loss.
-func (m *memory) undo(pod types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.undone[pod] = true
-}
-
-// arrived drops the state of a pod that is gone, or wanted again. It reports whether undo
-// was called for the pod.
-func (m *memory) arrived(pod types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	undone := m.undone[pod]
+// arrived drops the state of a pod that is gone, or wanted again. It reports whether surprise has
+// deleted the pod.
+func (m *memory) arrived(pod types.UID) (undone bool) {
 	m.leaving.End(pod)
-	delete(m.undone, pod)
-	return undone
+	return m.undone.End(pod)
 }

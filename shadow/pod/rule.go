@@ -2,8 +2,7 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,20 +32,15 @@ type Rule struct {
 // error says that the caches could not be read.
 func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
 	peer := corev1beta1.PeerOfUser(req.UserInfo.Username)
-	if req.Operation != admissionv1.Create || req.SubResource != "" || peer == "" {
+	if req.Operation != admissionv1.Create || peer == "" || slices.ContainsFunc(r.Synced, func(synced cache.InformerSynced) bool { return !synced() }) {
 		return serve.Allow(), nil
 	}
-	for _, synced := range r.Synced {
-		if !synced() {
-			return serve.Allow(), nil
-		}
-	}
-	var shadow offloadingv1beta1.ShadowPod
-	if err := json.Unmarshal(req.Object.Raw, &shadow); err != nil {
-		return serve.Decision{Message: "reading the ShadowPod: " + err.Error(), Code: http.StatusBadRequest}, nil
+	shadow, _, answer := serve.Objects[offloadingv1beta1.ShadowPod](req)
+	if answer != nil {
+		return *answer, nil
 	}
 	quotas := store.Listed(r.Quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything()))
 	ranges := store.Listed(r.LimitRanges.LimitRanges(req.Namespace).List(labels.Everything()))
-	reason, message := rules.QuotaReview{New: &shadow, Quotas: quotas, LimitRanges: ranges}.Judge()
+	reason, message := rules.NeverFits(shadow, quotas, ranges)
 	return serve.Decision{Allowed: message == "", Message: message, Cause: metav1.CauseType(reason)}, nil
 }

@@ -39,7 +39,7 @@ func TestShadowPodRule(t *testing.T) {
 	decide := func(op admissionv1.Operation, obj any) (bool, string) {
 		raw, err := json.Marshal(obj)
 		require.NoError(t, err)
-		a, err := rule.Decide(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: op, UserInfo: authenticationv1.UserInfo{Username: user}, Object: runtime.RawExtension{Raw: raw}})
+		a, err := rule.Decide(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Kind: metav1.GroupVersionKind{Kind: "ShadowPod"}, Operation: op, UserInfo: authenticationv1.UserInfo{Username: user}, Object: runtime.RawExtension{Raw: raw}})
 		require.NoError(t, err)
 		cause = a.Cause
 		return a.Allowed, a.Message

@@ -13,6 +13,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -23,14 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	corev1informers "k8s.io/client-go/informers/core/v1"
-	nodev1informers "k8s.io/client-go/informers/node/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -38,15 +35,15 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
+// RoomConfig is what an Enforcer needs to decide on the room in the consumers' Quotas.
+type RoomConfig = quota.Config
+
 // Config is the input of New. All fields are required except Limits, HomeLost, AlwaysPull and Observer.
 type Config struct {
-	loop.Env
+	// RoomConfig also has the clients: Kube writes pods, and reads a single pod live before a
+	// decision that rests on its absence. Liqo reads single ShadowPods live and writes their status.
+	RoomConfig
 
-	// Kube writes pods. It also reads a single pod live before a decision that rests on its
-	// absence.
-	Kube kubernetes.Interface
-	// Liqo reads single ShadowPods live and writes their status.
-	Liqo versioned.Interface
 	// ShadowPods is the informer of all ShadowPods, indexed by namespace. New adds indexes to
 	// it.
 	ShadowPods cache.SharedIndexInformer
@@ -57,25 +54,9 @@ type Config struct {
 	// ForeignClusters is the informer that Harden and Metadata read. A change of the trust in a
 	// consumer may change their results.
 	ForeignClusters cache.SharedIndexInformer
-	// Quotas is the informer of the Quotas in tenant namespaces. A Quota applies to the
-	// consumer of its namespace.
-	Quotas cache.SharedIndexInformer
-	// LimitRanges and RuntimeClasses predict the defaults and the overhead that the API
-	// server adds to a pod.
-	LimitRanges    corev1informers.LimitRangeInformer
-	RuntimeClasses nodev1informers.RuntimeClassInformer
 	// StorageClasses is the informer that Harden reads. A change of a class may change its
 	// result for ephemeral volumes.
 	StorageClasses cache.SharedIndexInformer
-	// Patience is the age up to which younger, smaller ShadowPods may overtake a ShadowPod
-	// that waits for room in a Quota.
-	Patience time.Duration
-	// Settle is how long after the start of Run the previous leader's writes may still
-	// arrive.
-	Settle time.Duration
-	// HomeLost returns when the cluster's state was last seen to go back to an earlier one,
-	// as after the restore of an etcd backup; zero: never. It may be nil.
-	HomeLost func() time.Time
 	// Harden rewrites the parts of a consumer's pod spec that its author may not choose. Its
 	// error is a message for the author of a spec that cannot be made acceptable. A change of
 	// the consumer's Quotas may change its result for a spec that selects nodes.
@@ -120,42 +101,28 @@ func New(cfg Config) (*Enforcer, error) {
 		pods:       store.New("pod", cfg.Pods, cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Kube.CoreV1().Pods(ns) }),
 		namespaces: store.New("namespace", cfg.Namespaces, cfg.Clock, func(string) store.API[*corev1.Namespace] { return cfg.Kube.CoreV1().Namespaces() }),
 	}
-	if err := cfg.ShadowPods.AddIndexers(cache.Indexers{refusedIndex: store.Index(refusals)}); err != nil {
-		return nil, fmt.Errorf("indexing ShadowPods: %w", err)
-	}
 	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer})
-	var err error
-	e.quota, err = quota.New(quota.Config{
-		Kube: cfg.Kube, Liqo: cfg.Liqo, Quotas: cfg.Quotas, LimitRanges: cfg.LimitRanges, RuntimeClasses: cfg.RuntimeClasses,
-		Patience: cfg.Patience, Settle: cfg.Settle, HomeLost: cfg.HomeLost, Again: e.again, Wake: func(key loop.Key) { e.loop.Wake(key) },
-		Env: cfg.Env,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := e.loop.WatchAll(
+	indexed := cfg.ShadowPods.AddIndexers(cache.Indexers{refusedIndex: store.Index(refusals)})
+	var accounted error
+	e.quota, accounted = quota.New(cfg.RoomConfig, e.again, func(key loop.Key) { e.loop.Wake(key) })
+	watched := e.loop.WatchAll(
 		loop.From(cfg.ShadowPods, loop.Self),
 		loop.From(cfg.Namespaces, e.shadowsIn),
 		// A StorageClass or a Quota changes what Harden accepts.
 		loop.From(cfg.StorageClasses, func(any) []loop.Key { return e.indexed(refusedIndex, withClaims) }),
 		loop.From(cfg.Quotas, e.shadowsThatSelect),
-	); err != nil {
-		return nil, err
-	}
-	if _, err := e.shadows.On(store.Handler[*offloadingv1beta1.ShadowPod]{Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) { e.shadowGone(shadow) }}); err != nil {
-		return nil, fmt.Errorf("listening to ShadowPods: %w", err)
-	}
+	)
+	_, ended := e.shadows.On(store.Handler[*offloadingv1beta1.ShadowPod]{Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) {
+		e.memory.forgetAll(cache.MetaObjectToName(shadow), shadow.UID)
+	}})
 	// loop.Watch does not suffice: memory must hold the last state of the pod before the
 	// key is queued.
-	reg, err := e.pods.On(store.Handler[*corev1.Pod]{Set: e.podChanged, Gone: func(pod *corev1.Pod, _ bool) { e.podGone(pod) }})
-	if err != nil {
-		return nil, fmt.Errorf("listening to remote pods: %w", err)
+	pods, followed := e.pods.On(store.Handler[*corev1.Pod]{Set: e.podChanged, Gone: func(pod *corev1.Pod, _ bool) { e.podGone(pod) }})
+	trusts, trusted := loop.Changes("ForeignClusters", cfg.ForeignClusters, sameTrust, e.trustChanged)
+	if err := errors.Join(indexed, accounted, watched, ended, followed, trusted); err != nil {
+		return nil, fmt.Errorf("listening to ShadowPods and their pods: %w", err)
 	}
-	trusts, err := loop.Changes("ForeignClusters", cfg.ForeignClusters, sameTrust, e.trustChanged)
-	if err != nil {
-		return nil, err
-	}
-	e.synced = []cache.InformerSynced{reg.HasSynced, trusts.HasSynced, cfg.Pods.HasSynced, cfg.LimitRanges.Informer().HasSynced, cfg.RuntimeClasses.Informer().HasSynced}
+	e.synced = []cache.InformerSynced{pods.HasSynced, trusts.HasSynced, cfg.Pods.HasSynced, cfg.LimitRanges.Informer().HasSynced, cfg.RuntimeClasses.Informer().HasSynced}
 	return e, nil
 }
 
@@ -235,10 +202,6 @@ func (e *Enforcer) wanted(pod *corev1.Pod) bool {
 	return shadow != nil && owns(shadow, pod) && shadow.DeletionTimestamp == nil && shadow.Status.Phase == ""
 }
 
-func (e *Enforcer) shadowGone(shadow *offloadingv1beta1.ShadowPod) {
-	e.memory.forgetAll(cache.MetaObjectToName(shadow), shadow.UID)
-}
-
 const (
 	// refusedIndex has the ShadowPods whose pods Harden may refuse now and accept later: those
 	// with ephemeral volumes under withClaims, and those that are not enforced and select nodes
@@ -267,11 +230,7 @@ func (e *Enforcer) indexed(index, value string) []loop.Key {
 // shadowsThatSelect returns the keys of the ShadowPods of a Quota's consumer that are not
 // enforced and select nodes.
 func (e *Enforcer) shadowsThatSelect(q *offloadingv1beta1.Quota) []loop.Key {
-	consumer, ok := quota.Consumer(q)
-	if !ok {
-		return nil
-	}
-	return e.indexed(refusedIndex, consumer)
+	return e.indexed(refusedIndex, corev1beta1.PeerOfNamespace(q.Namespace))
 }
 
 func sameTrust(a, b *corev1beta1.ForeignCluster) bool { return a.Spec.Trust == b.Spec.Trust }

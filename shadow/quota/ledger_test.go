@@ -52,8 +52,8 @@ func newLedger(t *testing.T, c clock.PassiveClock, patience time.Duration, wake 
 	l, err := New(Config{
 		Kube: kube, Liqo: liqo,
 		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
-		Patience: patience, Again: func(p *corev1.Pod) bool { return p.Labels["again"] != "" }, Wake: wake, Env: loop.Env{Clock: c, Log: zap.NewNop()},
-	})
+		Patience: patience, Env: loop.Env{Clock: c, Log: zap.NewNop()},
+	}, func(p *corev1.Pod) bool { return p.Labels["again"] != "" }, wake)
 	require.NoError(t, err)
 	return l
 }

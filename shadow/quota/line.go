@@ -78,12 +78,12 @@ func (l *Ledger) pass(a *account, from *ask) *ask {
 		fits := len(bound.Short(a.used, w.need)) == 0
 		switch {
 		case fits && w.resize:
-			l.cfg.Wake(w.key)
+			l.wake(w.key)
 			i++
 		case fits:
 			l.forget(w.key)
 			l.take(a, w)
-			l.cfg.Wake(w.key)
+			l.wake(w.key)
 		case l.holds(w):
 			return nil
 		default:

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +24,9 @@ import (
 // pod that may or may not exist counts. What frees room gives it to the oldest ShadowPods
 // that wait, and wakes them.
 type Ledger struct {
-	cfg Config
+	cfg   Config
+	again func(*corev1.Pod) bool
+	wake  func(loop.Key)
 	// loop has one key per consumer. It gives free room to those that wait.
 	loop   *loop.Loop
 	quotas offloadingv1beta1listers.QuotaLister
@@ -128,7 +129,7 @@ func (l *Ledger) overhead(pod *corev1.Pod) corev1.ResourceList {
 // ShadowPod waits, and is woken for another attempt. Later: the pod has ended, or the Ledger
 // does not decide yet.
 func (l *Ledger) Grow(shadow *offloadingv1beta1.ShadowPod, pod, want *corev1.Pod) Verdict {
-	w, again := newAsk(shadow, want.Labels[offloadingv1beta1.OriginLabel], rules.Resized(pod, want)), l.cfg.Again(pod)
+	w, again := newAsk(shadow, want.Labels[offloadingv1beta1.OriginLabel], rules.Resized(pod, want)), l.again(pod)
 	w.resize = true
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,8 +198,11 @@ func (l *Ledger) judge(a *account, w *ask, bound rules.Bound, used corev1.Resour
 		l.loop.Add(loop.Key{Name: a.consumer})
 		return Verdict{Later: true}
 	}
-	if v := w.alone(bound); !v.OK() {
-		return v
+	if w.resize {
+		bound.Nodes = nil // the pod stays on its node
+	}
+	if reason, message := bound.Alone(w.consumer, w.spec, w.total, w.need); reason != "" {
+		return Verdict{Reason: reason, Message: message}
 	}
 	if short := bound.Short(used, w.need); len(short) > 0 {
 		return w.noRoom("its quota has no room left (" + bound.Tell(short, w.total) + ")")
@@ -212,34 +216,6 @@ func (l *Ledger) judge(a *account, w *ask, bound rules.Bound, used corev1.Resour
 
 func (w *ask) noRoom(why string) Verdict {
 	return Verdict{Reason: offloadingv1beta1.ReasonQuotaExceeded, Message: fmt.Sprintf("the pod of cluster %s waits: %s", w.consumer, why)}
-}
-
-// alone checks what no other pod can change: the declarations, the nodes, cordoned Quotas,
-// and the size of the pod against the whole bound.
-func (w *ask) alone(bound rules.Bound) Verdict {
-	undeclared, misplaced := rules.Undeclared(w.spec, bound.Enforcement), bound.Misplaced(w.spec.NodeSelector)
-	// What w needs nothing of is not looked at.
-	large := slices.DeleteFunc(bound.Short(nil, w.total), func(name corev1.ResourceName) bool { _, needed := w.need[name]; return !needed })
-	switch {
-	case undeclared != "":
-		return Verdict{Reason: offloadingv1beta1.ReasonQuotaUndeclared, Message: fmt.Sprintf(
-			"the quota of cluster %s requires declared CPU and memory (%s): %s", w.consumer, bound.Enforcement, undeclared)}
-	case !w.resize && misplaced != "":
-		return Verdict{Reason: offloadingv1beta1.ReasonQuotaNodeSelector, Message: fmt.Sprintf(
-			"the pod of cluster %s selects nodes that the cluster may not use: %s", w.consumer, misplaced)}
-	case len(w.need) > 0 && bound.Cordoned:
-		return Verdict{Reason: offloadingv1beta1.ReasonQuotaCordoned, Message: fmt.Sprintf("the quota of cluster %s is cordoned: no new pod starts", w.consumer)}
-	case len(large) > 0:
-		return Verdict{Reason: offloadingv1beta1.ReasonQuotaTooSmall, Message: fmt.Sprintf(
-			"the pod alone is larger than the quota of cluster %s (%s)", w.consumer, bound.Tell(large, w.total))}
-	}
-	return Verdict{}
-}
-
-// Consumer returns the cluster id of the consumer that a Quota applies to, taken from the
-// name of its tenant namespace. A Quota in any other namespace applies to no consumer.
-func Consumer(q *offloadingv1beta1.Quota) (string, bool) {
-	return strings.CutPrefix(q.Namespace, corev1beta1.TenantNamespacePrefix)
 }
 
 // bound returns what the Quotas of a consumer allow together.
@@ -328,7 +304,7 @@ func (l *Ledger) update(key loop.Key, act func(*claim)) {
 
 // Seen counts a pod that the cache of pods shows, in its newest state.
 func (l *Ledger) Seen(pod *corev1.Pod) {
-	again := l.cfg.Again(pod)
+	again := l.again(pod)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count(pod, again, true)

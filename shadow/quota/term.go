@@ -2,7 +2,7 @@ package quota
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -34,7 +35,8 @@ type Config struct {
 	// Quotas is the informer of the Quotas in tenant namespaces. A Quota applies to the
 	// consumer of its namespace.
 	Quotas cache.SharedIndexInformer
-	// LimitRanges and RuntimeClasses predict what the API server adds to a pod.
+	// LimitRanges and RuntimeClasses predict the defaults and the overhead that the API server
+	// adds to a pod.
 	LimitRanges    corev1informers.LimitRangeInformer
 	RuntimeClasses nodev1informers.RuntimeClassInformer
 	// Patience is the age up to which younger, smaller ShadowPods may overtake a ShadowPod
@@ -46,38 +48,29 @@ type Config struct {
 	// HomeLost returns when the cluster's state was last seen to go back to an earlier one,
 	// as after the restore of an etcd backup; zero: never. It may be nil.
 	HomeLost func() time.Time
-	// Again reports whether a terminated pod is going to be replaced. Its room is kept then.
-	// It is called without locks.
-	Again func(*corev1.Pod) bool
-	// Wake queues the key of a ShadowPod that has got room, or that now waits for another
-	// reason. It must not block.
-	Wake func(loop.Key)
 }
 
 // New returns a Ledger and registers its event handlers on the informers. It starts nothing.
-// Run needs the informers synced.
-func New(cfg Config) (*Ledger, error) {
+// Run needs the informers synced. again reports whether a terminated pod is going to be
+// replaced: its room is kept then. It is called without locks. wake queues the key of a
+// ShadowPod that has got room, or that now waits for another reason. It must not block.
+func New(cfg Config, again func(*corev1.Pod) bool, wake func(loop.Key)) (*Ledger, error) {
 	l := &Ledger{
-		cfg: cfg, quotas: offloadingv1beta1listers.NewQuotaLister(cfg.Quotas.GetIndexer()),
+		cfg: cfg, again: again, wake: wake, quotas: offloadingv1beta1listers.NewQuotaLister(cfg.Quotas.GetIndexer()),
 		accounts: map[string]*account{}, claims: map[loop.Key]*claim{}, asks: map[loop.Key]*ask{},
 	}
 	l.loop = loop.New(loop.Config{Name: "quota", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for inf, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
-		cfg.Quotas: store.Each(l.quotaChanged), cfg.LimitRanges.Informer(): store.Each(l.rangeChanged),
-	} {
-		if _, err := inf.AddEventHandler(handler); err != nil {
-			return nil, fmt.Errorf("listening to Quotas and LimitRanges: %w", err)
-		}
-	}
-	return l, nil
+	_, quotas := cfg.Quotas.AddEventHandler(store.Each(l.quotaChanged))
+	_, ranges := cfg.LimitRanges.Informer().AddEventHandler(store.Each(l.rangeChanged))
+	return l, errors.Join(quotas, ranges)
 }
 
 // quotaChanged gives away what a Quota adds, and wakes the ShadowPods of its consumer that
 // wait: they may wait for another reason now.
 func (l *Ledger) quotaChanged(q *offloadingv1beta1.Quota) {
-	consumer, ok := Consumer(q)
-	if !ok {
-		return
+	consumer := corev1beta1.PeerOfNamespace(q.Namespace)
+	if consumer == "" {
+		return // a Quota in any other namespace applies to no consumer
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +79,7 @@ func (l *Ledger) quotaChanged(q *offloadingv1beta1.Quota) {
 	l.drain(a)
 	for key, w := range l.asks {
 		if w.account == a {
-			l.cfg.Wake(key)
+			l.wake(key)
 		}
 	}
 }
@@ -98,7 +91,7 @@ func (l *Ledger) rangeChanged(r *corev1.LimitRange) {
 	defer l.mu.Unlock()
 	for key := range l.asks {
 		if key.Namespace == r.Namespace {
-			l.cfg.Wake(key)
+			l.wake(key)
 		}
 	}
 }
@@ -184,7 +177,7 @@ func (l *Ledger) settle(pods []*corev1.Pod) {
 	defer l.mu.Unlock()
 	l.settled = true
 	for key := range l.asks {
-		l.cfg.Wake(key)
+		l.wake(key)
 	}
 	for _, a := range l.accounts {
 		for from := l.pass(a, nil); from != nil; {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,10 +46,8 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 		return refuse("spec.storageClassName", provisionedOnly(class))
 	case all:
 		return refuse("spec.storageClassName", "any, and there is no default one; without a class it would get a volume that is there already")
-	case len(allowed.StorageClasses) > 0:
-		return refuse("spec.storageClassName", strings.Join(allowed.StorageClasses, ", ")+moreClasses)
 	default:
-		return refuse("spec.storageClassName", "none"+moreClasses)
+		return refuse("spec.storageClassName", cmp.Or(strings.Join(allowed.StorageClasses, ", "), "none")+moreClasses)
 	}
 }
 
@@ -57,20 +56,11 @@ func provisionedOnly(class string) string {
 	return fmt.Sprintf("any class that exists and has a provisioner; %q would get a volume that is there already, perhaps of others, and is accepted if the setting sharing.storageClasses lists it by name", class)
 }
 
-// ClaimBounds are the PersistentVolumeClaims that this cluster accepts from peers where its
-// policies cannot judge them.
-type ClaimBounds struct {
-	// Classes are the storage classes that a claim may have. "*" stands for those whose volumes
-	// Provisioned says to be made for the claim.
-	Classes     []string
-	Provisioned func(class string) bool
-}
-
-// Refuse returns the reason for which a peer may not create a claim, or "". It accepts
-// classes that Classes does not have: the policy liqod-peer refuses those.
-func (b ClaimBounds) Refuse(claim *corev1.PersistentVolumeClaim) string {
+// RefuseClaim returns the reason for which a peer may not create a claim, or "". It judges what policies cannot:
+// whether the class exists. It accepts classes that StorageClasses does not have: the policy liqod-peer refuses those.
+func (r Allowed) RefuseClaim(claim *corev1.PersistentVolumeClaim) string {
 	class := ptr.Deref(claim.Spec.StorageClassName, "")
-	if class == "" || slices.Contains(b.Classes, class) || !slices.Contains(b.Classes, "*") || b.Provisioned(class) {
+	if class == "" || slices.Contains(r.StorageClasses, class) || !slices.Contains(r.StorageClasses, "*") || r.ProvisionedClass(class) {
 		return ""
 	}
 	return "spec.storageClassName: this cluster accepts from peers " + provisionedOnly(class)

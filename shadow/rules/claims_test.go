@@ -73,8 +73,8 @@ func TestClaimsOfPeers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := ClaimBounds{Classes: tc.classes, Provisioned: func(class string) bool { return class == "disk" }}
-			why := b.Refuse(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: tc.class}})
+			b := Allowed{StorageClasses: tc.classes, ProvisionedClass: func(class string) bool { return class == "disk" }}
+			why := b.RefuseClaim(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: tc.class}})
 			require.Equal(t, tc.refused, why != "", why)
 			if tc.refused {
 				require.Contains(t, why, "sharing.storageClasses")

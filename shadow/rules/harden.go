@@ -118,10 +118,7 @@ func accepted(spec *corev1.PodSpec, allowed Allowed) error {
 		return &Refused{reasons.ResourceClaimsRefused, fmt.Sprintf("spec.resourceClaims has %q: %s accepts no resource claims from peers",
 			spec.ResourceClaims[0].Name, allowed.cluster())}
 	}
-	if err := selectable(spec, allowed); err != nil {
-		return err
-	}
-	if err := probed(spec, allowed); err != nil {
+	if err := cmp.Or(selectable(spec, allowed), probed(spec, allowed)); err != nil {
 		return err
 	}
 	for i := range spec.Volumes {
@@ -129,10 +126,7 @@ func accepted(spec *corev1.PodSpec, allowed Allowed) error {
 			return &Refused{reasons.PodCertificateRefused, fmt.Sprintf("spec.volumes %q has a podCertificate source: %s issues no certificates to pods of peers",
 				spec.Volumes[i].Name, allowed.cluster())}
 		}
-		if err := mountable(&spec.Volumes[i], allowed); err != nil {
-			return err
-		}
-		if err := claimable(&spec.Volumes[i], allowed); err != nil {
+		if err := cmp.Or(mountable(&spec.Volumes[i], allowed), claimable(&spec.Volumes[i], allowed)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -128,12 +129,8 @@ func restrict(spec *corev1.PodSpec, rule []corev1.NodeSelectorTerm) error {
 	if len(rule) == 0 {
 		return nil
 	}
-	if spec.Affinity == nil {
-		spec.Affinity = &corev1.Affinity{}
-	}
-	if spec.Affinity.NodeAffinity == nil {
-		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
+	spec.Affinity = cmp.Or(spec.Affinity, &corev1.Affinity{})
+	spec.Affinity.NodeAffinity = cmp.Or(spec.Affinity.NodeAffinity, &corev1.NodeAffinity{})
 	node := spec.Affinity.NodeAffinity
 	own := node.RequiredDuringSchedulingIgnoredDuringExecution
 	if own == nil {

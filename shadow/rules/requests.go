@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,9 +82,7 @@ func Resized(pod, want *corev1.Pod) *corev1.Pod {
 	eachContainer(&want.Spec, func(c *corev1.Container) { wanted[c.Name] = c.Resources })
 	eachContainer(&out.Spec, func(c *corev1.Container) { overwrite(&c.Resources, wanted[c.Name]) })
 	if want.Spec.Resources != nil {
-		if out.Spec.Resources == nil {
-			out.Spec.Resources = &corev1.ResourceRequirements{}
-		}
+		out.Spec.Resources = cmp.Or(out.Spec.Resources, &corev1.ResourceRequirements{})
 		overwrite(out.Spec.Resources, *want.Spec.Resources)
 	}
 	return out

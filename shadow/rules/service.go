@@ -32,9 +32,7 @@ type ServiceBounds struct {
 // refused. old is the Service that an update replaces, or nil: what it has may stay. The object
 // is as the peer sent it, before the API server allocates addresses and ports.
 func (b ServiceBounds) Refuse(s, old *corev1.Service) (field, why string) {
-	if old == nil {
-		old = &corev1.Service{}
-	}
+	old = cmp.Or(old, &corev1.Service{})
 	kind := cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP)
 	if !slices.Contains(b.Types, string(kind)) && kind != old.Spec.Type {
 		return offloadingv1beta1.ServiceTypeField, fmt.Sprintf("spec.type is %s: this cluster accepts %s from peers; its setting sharing.serviceTypes allows others", kind, cmp.Or(strings.Join(b.Types, ", "), "none"))

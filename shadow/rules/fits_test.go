@@ -43,7 +43,7 @@ func TestReview(t *testing.T) {
 		"declared by others":    {pod(container("c", nil, nil)), []*offloadingv1beta1.Quota{of(soft, false, "cpu", "9")}, ranged, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reason, message := QuotaReview{New: shadowOf(tc.pod), Quotas: tc.quotas, LimitRanges: tc.ranges}.Judge()
+			reason, message := NeverFits(shadowOf(tc.pod), tc.quotas, tc.ranges)
 			require.Equal(t, tc.says, message)
 			require.Equal(t, tc.reason, reason)
 		})
@@ -60,7 +60,7 @@ func FuzzReview(f *testing.F) {
 			return
 		}
 		for _, level := range []offloadingv1beta1.LimitsEnforcement{none, soft, hard} {
-			QuotaReview{New: &s, Quotas: []*offloadingv1beta1.Quota{of(level, false, "cpu", "1", "pods", "1")}}.Judge()
+			NeverFits(&s, []*offloadingv1beta1.Quota{of(level, false, "cpu", "1", "pods", "1")}, nil)
 		}
 		for name, quantity := range Requests(&corev1.Pod{Spec: s.Spec.Pod}) {
 			require.Positive(t, quantity.Sign(), name)
