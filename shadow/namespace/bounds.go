@@ -183,11 +183,6 @@ func (m *Maps) together(peer string, twins int) together {
 	return out
 }
 
-// madeAsBound reports whether Maps made an object that bounds a twin.
-func madeAsBound(obj metav1.Object) bool {
-	return obj.GetLabels()[offloadingv1beta1.ManagedByLabel] == managedByNamespaceMap
-}
-
 // boundLabels are the labels of the objects that bound a twin.
 func boundLabels(peer string) map[string]string {
 	return map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: peer}
@@ -207,7 +202,7 @@ func bounding[T store.Applied[T]](kind, setting, off string, client interface {
 }, spec func(next, want T),
 ) store.Kind[T] {
 	return store.Kind[T]{Name: kind, Client: client, Ours: func(have T) error {
-		if madeAsBound(have) {
+		if have.GetLabels()[offloadingv1beta1.ManagedByLabel] == managedByNamespaceMap {
 			return nil
 		}
 		return foreignError(fmt.Sprintf("%s %s in namespace %s was not made by liqod (label %s=%s), which bounds what a peer has there by an object of that name: delete or rename it, or set %s to %s",
@@ -224,7 +219,7 @@ func (m *Maps) boundCounts(ctx context.Context, peer, twin string, all together)
 		func(next, want *corev1.ResourceQuota) { next.Spec = want.Spec })
 	have := store.Known(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(twin).Get(offloadingv1beta1.TwinBounds))
 	if len(m.cfg.Bounds.Limits) == 0 {
-		return dropBound(ctx, k, have)
+		return k.Apply(ctx, have, nil)
 	}
 	limits := m.limits()
 	if limit, bounded := limits[corev1.ResourceRequestsStorage]; bounded && m.cfg.Bounds.Storage > 0 {
@@ -252,7 +247,7 @@ func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []net
 		func(next, want *networkingv1.NetworkPolicy) { next.Spec = want.Spec })
 	have := store.Known(m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get(offloadingv1beta1.TwinBounds))
 	if !m.cfg.Bounds.NetworkPolicy {
-		return dropBound(ctx, k, have)
+		return k.Apply(ctx, have, nil)
 	}
 	return k.Apply(ctx, have, twinPolicy(peer, twin, m.home(twin), blocks))
 }
@@ -261,15 +256,6 @@ func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []net
 func (m *Maps) home(twin string) bool {
 	ns := store.Known(m.cfg.Namespaces.Lister().Get(twin))
 	return ns != nil && ns.Annotations[offloadingv1beta1.ServicesAnnotation] == string(offloadingv1beta1.ServicesHome)
-}
-
-// dropBound deletes the object that bounds a twin, if Maps made it.
-func dropBound[T store.Applied[T]](ctx context.Context, k store.Kind[T], have T) error {
-	var none T
-	if have == none || !madeAsBound(have) {
-		return nil
-	}
-	return store.Delete(ctx, k.Name, k.Client, have)
 }
 
 // blocks returns what the NetworkPolicies of a peer's twins allow outside of the cluster.

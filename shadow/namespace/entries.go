@@ -102,12 +102,10 @@ func (e *entries) set(ctx context.Context, provider, namespace string, want entr
 	if want.in(m, namespace) {
 		return "", nil
 	}
-	if err := e.patch(ctx, m, namespace, &want); apierrors.IsInvalid(err) {
+	if err = e.patch(ctx, m, namespace, &want); apierrors.IsInvalid(err) {
 		return fmt.Sprintf("the NamespaceMap of cluster %s accepts no more namespaces: %v", provider, err), nil
-	} else if err != nil {
-		return "", err
 	}
-	return "", nil
+	return "", err
 }
 
 // taken returns a message if another namespace already uses the name for its twin, else "".

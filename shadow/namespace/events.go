@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -8,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -23,18 +23,15 @@ func (o *Offloading) watch() error {
 	if err := o.WatchAll(loop.From(o.cfg.Offloadings.Informer(), loop.Self), loop.From(o.cfg.Namespaces.Informer(), ofNamespace)); err != nil {
 		return err
 	}
-	// Few changes of these kinds matter, and each affects many keys: the handlers choose them.
-	for inf, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
-		o.cfg.Maps.Informer():         store.OnChange(o.mapChanged),
-		o.cfg.VirtualNodes.Informer(): store.OnChange(o.virtualNodeChanged),
-		o.cfg.Nodes.Informer():        store.OnChange(o.nodeChanged),
-	} {
-		registration, err := inf.AddEventHandler(handler)
-		if err != nil {
-			return err
-		}
-		o.Await(registration.HasSynced)
+	// Few changes of these kinds matter, and each affects many keys.
+	synced, others := loop.AnyChange(o.everyone,
+		loop.ChangeOf("VirtualNodes", o.cfg.VirtualNodes.Informer(), sameSelected),
+		loop.ChangeOf("Nodes", o.cfg.Nodes.Informer(), func(b, a *corev1.Node) bool { return maps.Equal(a.Labels, b.Labels) }))
+	registration, err := o.cfg.Maps.Informer().AddEventHandler(store.OnChange(o.mapChanged))
+	if err := errors.Join(others, err); err != nil {
+		return err
 	}
+	o.Await(append(synced, registration.HasSynced)...)
 	return nil
 }
 
@@ -80,17 +77,7 @@ func changedEntries(before, after *offloadingv1beta1.NamespaceMap) (namespaces [
 	return changed.UnsortedList(), freed
 }
 
-func (o *Offloading) virtualNodeChanged(b, a *offloadingv1beta1.VirtualNode) {
-	if a != nil && b != nil && a.Spec.ClusterID == b.Spec.ClusterID && equality.Semantic.DeepEqual(a.Spec.Labels, b.Spec.Labels) {
-		return
-	}
-	o.everyone()
-}
-
-func (o *Offloading) nodeChanged(b, a *corev1.Node) {
-	virtual := (b != nil && offloadingv1beta1.IsVirtual(b)) || (a != nil && offloadingv1beta1.IsVirtual(a))
-	if !virtual || (a != nil && b != nil && maps.Equal(a.Labels, b.Labels)) {
-		return
-	}
-	o.everyone()
+// sameSelected reports whether cluster selectors see no difference between two versions of a VirtualNode.
+func sameSelected(b, a *offloadingv1beta1.VirtualNode) bool {
+	return a.Spec.ClusterID == b.Spec.ClusterID && equality.Semantic.DeepEqual(a.Spec.Labels, b.Spec.Labels)
 }

@@ -24,13 +24,22 @@ type identity struct {
 	since   metav1.Time
 }
 
+// identityOf returns the identity of the peer of a ForeignCluster, which may be nil.
 func identityOf(fc *corev1beta1.ForeignCluster) identity {
+	if fc == nil {
+		return identity{}
+	}
 	cluster := cmp.Or(string(fc.Status.ClusterUID), fc.Annotations[corev1beta1.EnrolledUIDAnnotation])
 	return identity{peer: fc.Spec.ClusterID, cluster: cluster, peering: "peering-" + string(fc.UID), since: fc.CreationTimestamp}
 }
 
-// mark returns the value of ConsumerUIDAnnotation for the twins of the cluster.
-func (i identity) mark() string { return i.peer + "/" + cmp.Or(i.cluster, i.peering) }
+// mark returns the value of ConsumerUIDAnnotation for the twins of the cluster; empty: none.
+func (i identity) mark() string {
+	if i == (identity{}) {
+		return ""
+	}
+	return i.peer + "/" + cmp.Or(i.cluster, i.peering)
+}
 
 // has reports whether a twin with the given mark is the cluster's.
 func (i identity) has(mark string) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -59,12 +58,8 @@ func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) 
 	if len(names) == 0 {
 		return "", nil
 	}
-	list := strings.Join(names, ", ")
-	if len(names) > shown {
-		list = fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
-	}
 	return fmt.Sprintf("namespace %s is no longer asked for and is kept for its volumes (PersistentVolumeClaims %s): delete those, or annotate the namespace with %s=%s",
-		ns.Name, list, offloadingv1beta1.DeleteVolumesAnnotation, ns.Name), nil
+		ns.Name, store.First(names, shown, ", ", " and %d more"), offloadingv1beta1.DeleteVolumesAnnotation, ns.Name), nil
 }
 
 // keep removes the peer's rights and all objects of the peer except volumes from a twin. It

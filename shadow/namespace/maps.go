@@ -9,6 +9,7 @@ package namespace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,20 +88,18 @@ type Maps struct {
 // nothing.
 func NewMaps(cfg MapsConfig) (*Maps, error) {
 	m := &Maps{cfg: cfg, bindings: store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil)}
-	if err := cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: store.Index(twinOf)}); err != nil {
-		return nil, fmt.Errorf("indexing namespaces by their NamespaceMaps: %w", err)
-	}
 	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Class: tenantOf, Log: cfg.Log, Observer: cfg.Observer})
-	if err := m.WatchAll(
-		loop.From(cfg.Maps.Informer(), loop.Self),
-		loop.From(cfg.Namespaces.Informer(), m.namespaceKeys),
-		loop.From(cfg.RoleBindings.Informer(), m.bindingKeys),
-		loop.From(cfg.ForeignClusters.Informer(), m.clusterKeys),
-		loop.From(cfg.Quotas.Informer(), m.besideKeys),
-	); err != nil {
-		return nil, err
-	}
-	return m, m.watchBounds()
+	return m, errors.Join(
+		cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: store.Index(twinOf)}),
+		m.WatchAll(
+			loop.From(cfg.Maps.Informer(), loop.Self),
+			loop.From(cfg.Namespaces.Informer(), m.namespaceKeys),
+			loop.From(cfg.RoleBindings.Informer(), m.bindingKeys),
+			loop.From(cfg.ForeignClusters.Informer(), m.clusterKeys),
+			loop.From(cfg.Quotas.Informer(), m.besideKeys),
+		),
+		m.watchBounds(),
+	)
 }
 
 // tenantOf returns the class of a map: maps of one peer are in one tenant namespace.
@@ -221,32 +220,44 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 	if err != nil {
 		return err
 	}
-	lost, err := m.lost(ctx, key)
+	user, _ := m.user(corev1beta1.PeerOfNamespace(key.Namespace))
+	left, _, err := m.giveUpAll(ctx, key, twins, user)
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(twins, func(_ string, twin *corev1.Namespace) bool { return lost(twin) })
-	if len(twins) > 0 {
-		user, _ := m.user(corev1beta1.PeerOfNamespace(key.Namespace))
+	if len(left) > 0 {
 		status := *nm.Status.DeepCopy()
-		status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
-		for _, ns := range twins {
-			kept, err := m.giveUp(ctx, ns, user)
-			if err != nil {
-				return err
-			}
-			if kept != "" {
-				continue // it outlives the map
-			}
-			status.CurrentMapping[originalOf(ns)] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating}
-		}
-		if left := len(status.CurrentMapping); left > 0 {
-			m.ready(&status, nm, offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces are being removed", left))
-			return m.report(ctx, nm, status) // the deletion of the last twin queues the key again
-		}
+		status.CurrentMapping = left
+		m.ready(&status, nm, offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces are being removed", len(left)))
+		return m.report(ctx, nm, status) // the deletion of the last twin queues the key again
 	}
 	_, err = m.finalizer(ctx, nm, false)
 	return store.IgnoreNotFound(err)
+}
+
+// giveUpAll gives up the twins of a map that ends. It returns the answers for those that are being removed. kept: some
+// are kept for their volumes. Twins of a map that is lost stay as they are.
+func (m *Maps) giveUpAll(ctx context.Context, key loop.Key, twins map[string]*corev1.Namespace, user string) (left map[string]offloadingv1beta1.RemoteNamespaceStatus, kept bool, err error) {
+	lost, err := m.lost(ctx, key)
+	if err != nil {
+		return nil, false, err
+	}
+	left = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
+	for _, ns := range twins {
+		if lost(ns) {
+			continue
+		}
+		why, err := m.giveUp(ctx, ns, user)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case why != "":
+			kept = true
+		default:
+			left[originalOf(ns)] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating}
+		}
+	}
+	return left, kept, nil
 }
 
 // lost returns which twins belong to a map that went with its tenant namespace, although the
@@ -272,25 +283,10 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	if err := store.ConfirmGone(ctx, "NamespaceMap", m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(key.Namespace), key.Name); err != nil {
 		return err
 	}
-	lost, err := m.lost(ctx, key)
-	if err != nil {
+	if _, kept, err := m.giveUpAll(ctx, key, twins, ""); err != nil || !kept {
 		return err
 	}
-	keeps := false
-	for _, ns := range twins {
-		if lost(ns) {
-			continue
-		}
-		kept, err := m.giveUp(ctx, ns, "")
-		if err != nil {
-			return err
-		}
-		keeps = keeps || kept != ""
-	}
-	if keeps {
-		return loop.After(keptRetry)
-	}
-	return nil
+	return loop.After(keptRetry)
 }
 
 // twins returns the cached twins of a map, by name.

@@ -125,18 +125,13 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 		default:
 			err = nil // undecided: an existing entry stays
 		}
-		if err != nil {
-			errs = append(errs, err)
+		errs = append(errs, err)
+		m := asMap(o.entries.home(id))
+		out.trouble = trouble(m)
+		if answer, ok := m.Status.CurrentMapping[ns.Name]; ok {
+			out.answer = &answer
 		}
-		if m := o.entries.home(id); m != nil {
-			out.trouble = trouble(m)
-			if answer, ok := m.Status.CurrentMapping[ns.Name]; ok {
-				out.answer = &answer
-			}
-			if _, asked := m.Spec.DesiredMapping[ns.Name]; !asked && out.choice == undecided {
-				out.choice = notSelected
-			}
-		} else if out.choice == undecided {
+		if _, asked := m.Spec.DesiredMapping[ns.Name]; !asked && out.choice == undecided {
 			out.choice = notSelected
 		}
 		s.outcomes[id] = out

@@ -75,7 +75,7 @@ type wish struct {
 func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, peer string) error {
 	key := cache.MetaObjectToName(nm)
 	user, noUser := m.user(peer)
-	of, early, twins := m.identity(peer), m.early(peer), m.twins(key)
+	of, early, twins := identityOf(m.record(peer)), m.early(peer), m.twins(key)
 	all := m.together(peer, len(nm.Spec.DesiredMapping))
 	status := offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: nm.Generation, Conditions: nm.Status.Conditions,
 		CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{}}
@@ -158,10 +158,7 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 	case noUser != "":
 		return offloadingv1beta1.ReasonInvalid, noUser
 	case len(failed) > 0:
-		if n := len(failed); n > mostTold {
-			failed = append(failed[:mostTold:mostTold], fmt.Sprintf("%d more namespaces", n-mostTold))
-		}
-		return offloadingv1beta1.ReasonCreationLoopBackOff, strings.Join(failed, "; ")
+		return offloadingv1beta1.ReasonCreationLoopBackOff, store.First(failed, mostTold, "; ", "; %d more namespaces")
 	case terminating > 0:
 		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("twin namespaces: %d; no longer requested: %d", ready, terminating)}, kept...), "; ")
 	}
@@ -175,15 +172,6 @@ func (m *Maps) record(peer string) *corev1beta1.ForeignCluster {
 		return nil
 	}
 	return fc
-}
-
-// identity returns the identity of a peer; the zero value without a ForeignCluster.
-func (m *Maps) identity(peer string) identity {
-	fc := m.record(peer)
-	if fc == nil {
-		return identity{}
-	}
-	return identityOf(fc)
 }
 
 // early returns the reason for which a peer gets no twins yet, or "". A peer that enrolled
@@ -265,9 +253,6 @@ func wanted(nm *offloadingv1beta1.NamespaceMap, ns *corev1.Namespace) bool {
 	return wants(nm, ns.Name) // the annotation was removed by hand: it is restored
 }
 
-// home reports whether the pods of the twin use the Services of the consumer.
-func (w wish) home() bool { return w.services == offloadingv1beta1.ServicesHome }
-
 func (w wish) failed(message string) offloadingv1beta1.RemoteNamespaceStatus {
 	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: message}
 }
@@ -297,7 +282,7 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	}
 	if have == nil {
 		var err error
-		have, err = m.find(ctx, w)
+		have, err = m.create(ctx, w)
 		var often tooOften
 		if errors.As(err, &often) {
 			return w.failed(fmt.Sprintf("namespace %s waits: %v", w.name, often)), loop.After(often.wait)
@@ -321,13 +306,6 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	if have.Labels[offloadingv1beta1.BoundedLabel] != "" && labels[offloadingv1beta1.BoundedLabel] == "" {
 		labels[offloadingv1beta1.BoundedLabel] = "false"
 	}
-	// A twin that was kept for its volumes is wanted again: a consent to delete the volumes
-	// does not outlast that.
-	annotations := map[string]any{offloadingv1beta1.OriginalNameAnnotation: w.original,
-		offloadingv1beta1.DataKeptAnnotation: nil, offloadingv1beta1.DeleteVolumesAnnotation: nil, offloadingv1beta1.ServicesAnnotation: nil}
-	if w.home() {
-		annotations[offloadingv1beta1.ServicesAnnotation] = string(w.services)
-	}
 	mark, why, err := m.claim(ctx, w, have)
 	if err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
@@ -335,10 +313,7 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	if why != "" {
 		return w.failed(why), m.revoke(ctx, w.name, "")
 	}
-	if mark != "" {
-		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = mark
-	}
-	if err := m.correct(ctx, have, labels, annotations); err != nil {
+	if err := m.correct(ctx, have, labels, w.annotations(mark)); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
 	}
 	return m.open(ctx, w)
@@ -363,6 +338,21 @@ func (m *Maps) open(ctx context.Context, w wish) (offloadingv1beta1.RemoteNamesp
 	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}, nil
 }
 
+// annotations returns those of the twin, with a mark of ConsumerUIDAnnotation or without.
+func (w wish) annotations(mark string) map[string]string {
+	out := map[string]string{
+		offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
+		offloadingv1beta1.OriginalNameAnnotation:          w.original,
+	}
+	if mark != "" {
+		out[offloadingv1beta1.ConsumerUIDAnnotation] = mark
+	}
+	if w.services == offloadingv1beta1.ServicesHome {
+		out[offloadingv1beta1.ServicesAnnotation] = string(w.services)
+	}
+	return out
+}
+
 func (m *Maps) twinLabels(w wish) map[string]string {
 	out := map[string]string{
 		corev1beta1.RemoteClusterIDLabel: w.peer,
@@ -375,35 +365,20 @@ func (m *Maps) twinLabels(w wish) map[string]string {
 	return out
 }
 
-// find returns the namespace for a wish that no twin in the cache fulfils. It creates the
-// namespace; nil: the peer may not choose its name.
-func (m *Maps) find(ctx context.Context, w wish) (*corev1.Namespace, error) {
+// create creates a twin that the cache lacks. It returns the existing namespace if there is one of that name, and nil
+// if the peer may not choose its name.
+func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if !mayName(w.name, w.peer, m.cfg.TwinNames(w.peer)) {
 		return nil, nil
 	}
-	return m.create(ctx, w)
-}
-
-// create creates a twin. It returns the existing namespace if there is one of that name.
-func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if ns, err := m.cfg.Namespaces.Lister().Get(w.name); err == nil {
 		return ns, nil
 	}
 	if wait := m.creations.Take(w.peer, max(m.cfg.NamespacesPerPeer, fewestCreations), creationInterval, m.cfg.Clock.Now()); wait > 0 {
 		return nil, tooOften{wait}
 	}
-	annotations := map[string]string{
-		offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
-		offloadingv1beta1.OriginalNameAnnotation:          w.original,
-	}
-	if w.of != (identity{}) {
-		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = w.of.mark()
-	}
-	if w.home() {
-		annotations[offloadingv1beta1.ServicesAnnotation] = string(w.services)
-	}
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: w.name, Labels: m.twinLabels(w), Annotations: annotations,
+		Name: w.name, Labels: m.twinLabels(w), Annotations: w.annotations(w.of.mark()),
 	}}, metav1.CreateOptions{})
 	if err == nil {
 		m.cfg.Log.Info("twin namespace created", zap.String("namespace", ns.Name), zap.String("peer", w.peer))
@@ -417,19 +392,18 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	return ns, nil
 }
 
-// correct restores the labels and annotations of a twin. A nil annotation is removed.
-func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[string]string, annotations map[string]any) error {
-	right := len(store.MapChanges(labels, ns.Labels, nil)) == 0
-	for k, v := range annotations {
-		have, ok := ns.Annotations[k]
-		right = right && ok == (v != nil) && (!ok || have == v)
-	}
-	if right {
+// correct restores the labels and annotations of a twin. A twin that was kept for its volumes is wanted again: a
+// consent to delete the volumes does not outlast that.
+func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]string) error {
+	ours := []string{offloadingv1beta1.DataKeptAnnotation, offloadingv1beta1.DeleteVolumesAnnotation, offloadingv1beta1.ServicesAnnotation}
+	metadata := store.Patch{}
+	store.Put(metadata, "labels", store.MapChanges(labels, ns.Labels, nil))
+	store.Put(metadata, "annotations", store.MapChanges(annotations, ns.Annotations, ours))
+	if len(metadata) == 0 {
 		return nil
 	}
-	_, err := store.Merge(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": store.Patch{
-		"resourceVersion": ns.ResourceVersion, "labels": labels, "annotations": annotations,
-	}})
+	metadata["resourceVersion"] = ns.ResourceVersion
+	_, err := store.Merge(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": metadata})
 	return err
 }
 
