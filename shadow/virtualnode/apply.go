@@ -26,7 +26,8 @@ type takenError struct{ message string }
 
 func (e takenError) Error() string { return e.message }
 
-// put creates want, or updates have to it. It returns an error for an object that was not made for vn.
+// put creates want, or updates have to it; nil: it deletes have. It returns an error for an object that was not made
+// for vn and is in the way.
 func put[T store.Applied[T]](ctx context.Context, k store.Kind[T], vn *offloadingv1beta1.VirtualNode, have, want T) error {
 	k.By, k.Ours = fieldManager, func(have T) error {
 		if owned(vn, have) {
@@ -79,21 +80,14 @@ func setDeployment(next, want *appsv1.Deployment) bool {
 // putBudget creates or corrects the PodDisruptionBudget of a vkubelet with several replicas,
 // and deletes that of others.
 func (l *Lifecycle) putBudget(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	have, budgets := store.Known(l.cfg.Budgets.Lister().PodDisruptionBudgets(vn.Namespace).Get(VirtualKubeletName(vn.Name))), l.cfg.Kube.PolicyV1().PodDisruptionBudgets(vn.Namespace)
-	want := forgeBudget(vn, l.cfg.VirtualKubelet)
-	if want == nil {
-		if have == nil || !owned(vn, have) {
-			return nil
-		}
-		return store.Delete(ctx, "PodDisruptionBudget", budgets, have)
-	}
 	k := store.Kind[*policyv1.PodDisruptionBudget]{
-		Name: "PodDisruptionBudget", Client: budgets, Set: func(next, want *policyv1.PodDisruptionBudget) bool {
+		Name: "PodDisruptionBudget", Client: l.cfg.Kube.PolicyV1().PodDisruptionBudgets(vn.Namespace), Set: func(next, want *policyv1.PodDisruptionBudget) bool {
 			next.Spec = want.Spec
 			return true
 		},
 	}
-	return put(ctx, k, vn, have, want)
+	have := store.Known(l.cfg.Budgets.Lister().PodDisruptionBudgets(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
+	return put(ctx, k, vn, have, forgeBudget(vn, l.cfg.VirtualKubelet))
 }
 
 // offloadedNamespaces returns the namespaces that are offloaded to the provider, sorted. m
@@ -110,7 +104,7 @@ func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.Virtu
 	var errs []error
 	for _, want := range forgeRoleBindings(vn, offloadedNamespaces(cached)) {
 		err := l.putRoleBinding(ctx, vn, want)
-		if (apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) && want.Name == namespaceBindingName(vn) {
+		if (apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) && want.Name == NamespaceBindingName(vn.Namespace, vn.Name) {
 			continue // the mapping is removed with the namespace
 		}
 		errs = append(errs, err) // one namespace does not hold up the others
@@ -123,7 +117,7 @@ func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.Virtu
 func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.VirtualNode, mapped []string) error {
 	have := store.Listed(l.cfg.RoleBindings.Lister().List(labels.SelectorFromSet(ownLabels(vn))))
 	surplus := slices.DeleteFunc(have, func(b *rbacv1.RoleBinding) bool {
-		return b.Name != namespaceBindingName(vn) || slices.Contains(mapped, b.Namespace)
+		return b.Name != NamespaceBindingName(vn.Namespace, vn.Name) || slices.Contains(mapped, b.Namespace)
 	})
 	if len(surplus) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -120,7 +121,7 @@ func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSig
 	facts := Facts{VirtualNode: vn}
 	others := namesakes(a.cfg.VirtualNodes.Lister(), vn.Name)
 	node := store.Known(a.cfg.Nodes.Lister().Get(vn.Name))
-	facts.Refused = refuse(vn, others, node).message
+	_, facts.Refused = refuse(vn, others, node)
 	var err error
 	facts.Addresses, err = a.addresses(ctx, vn)
 	return facts, err
@@ -239,14 +240,8 @@ func Approve(csr *certificatesv1.CertificateSigningRequest, facts Facts) (bool, 
 	if err != nil {
 		return false, err.Error()
 	}
-	for _, check := range []error{
-		checkUsages(csr.Spec.Usages),
-		checkSubject(request, vn.Name),
-		checkNames(request, vn.Name, facts.Addresses),
-	} {
-		if check != nil {
-			return false, check.Error()
-		}
+	if err := cmp.Or(checkUsages(csr.Spec.Usages), checkSubject(request, vn.Name), checkNames(request, vn.Name, facts.Addresses)); err != nil {
+		return false, err.Error()
 	}
 	return true, ""
 }

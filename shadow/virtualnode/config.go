@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	policyinformers "k8s.io/client-go/informers/policy/v1"
@@ -125,10 +126,6 @@ const (
 // vkubelet for the VirtualNode called name.
 func VirtualKubeletName(name string) string { return vkubeletPrefix + name }
 
-func namespaceBindingName(vn *offloadingv1beta1.VirtualNode) string {
-	return NamespaceBindingName(vn.Namespace, vn.Name)
-}
-
 // NamespaceBindingName returns the name of the RoleBinding that grants the vkubelet of a
 // VirtualNode its rights in an offloaded namespace.
 func NamespaceBindingName(tenantNamespace, name string) string {
@@ -168,16 +165,9 @@ func ownerKeys(m metav1.Object) []loop.Key {
 // Requestor returns the namespace and name of the VirtualNode whose vkubelet has the given
 // user name. It returns false if the user name is not that of a vkubelet's ServiceAccount.
 func Requestor(userName string) (loop.Key, bool) {
-	rest, ok := strings.CutPrefix(userName, "system:serviceaccount:")
-	if !ok {
-		return loop.Key{}, false
-	}
-	namespace, account, ok := strings.Cut(rest, ":")
-	if !ok || !strings.HasPrefix(namespace, corev1beta1.TenantNamespacePrefix) {
-		return loop.Key{}, false
-	}
+	namespace, account, err := serviceaccount.SplitUsername(userName)
 	name, ok := strings.CutPrefix(account, vkubeletPrefix)
-	if !ok || name == "" {
+	if err != nil || !ok || name == "" || !strings.HasPrefix(namespace, corev1beta1.TenantNamespacePrefix) {
 		return loop.Key{}, false
 	}
 	return loop.Key{Namespace: namespace, Name: name}, true

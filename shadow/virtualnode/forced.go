@@ -3,12 +3,12 @@ package virtualnode
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -59,9 +59,7 @@ func twinsOf(m *offloadingv1beta1.NamespaceMap, pods []*corev1.Pod) []string {
 
 // forcedIn adds namespaces to those of an earlier list. It returns at most MostForcedIn of them.
 func forcedIn(before, twins []string) []string {
-	all := slices.Concat(before, twins)
-	slices.Sort(all)
-	all = slices.Compact(all)
+	all := sets.List(sets.New(before...).Insert(twins...))
 	return all[:min(len(all), offloadingv1beta1.MostForcedIn)]
 }
 

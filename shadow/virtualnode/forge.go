@@ -49,7 +49,7 @@ func forgeRoleBindings(vn *offloadingv1beta1.VirtualNode, namespaces []string) [
 		roleBinding(vn, metav1.NamespaceSystem, "liqod-vkubelet-authentication-reader:"+vn.Namespace+":"+vn.Name, "Role", authReaderRole),
 	}
 	for _, namespace := range namespaces {
-		bindings = append(bindings, roleBinding(vn, namespace, namespaceBindingName(vn), "ClusterRole", namespaceClusterRole))
+		bindings = append(bindings, roleBinding(vn, namespace, NamespaceBindingName(vn.Namespace, vn.Name), "ClusterRole", namespaceClusterRole))
 	}
 	return bindings
 }

@@ -36,11 +36,7 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 	}
 	l := &Lifecycle{cfg: cfg}
 	l.Loop = loop.New(loop.Config{Name: "virtualnode", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return l, l.watch(cfg)
-}
-
-func (l *Lifecycle) watch(cfg Config) error {
-	return l.WatchAll(
+	return l, l.WatchAll(
 		loop.From(cfg.VirtualNodes.Informer(), l.namesakeKeys),
 		loop.From(cfg.NamespaceMaps.Informer(), l.tenantKeys),
 		loop.From(cfg.Nodes.Informer(), l.namesakeKeys),
@@ -90,8 +86,8 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return err
 	}
-	if r := refuse(vn, others, node); r.refused() {
-		return errors.Join(l.retire(ctx, vn), l.writeStatus(ctx, vn, notReady(r.reason, r.message)))
+	if reason, message := refuse(vn, others, node); reason != "" {
+		return errors.Join(l.retire(ctx, vn), l.writeStatus(ctx, vn, notReady(reason, message)))
 	}
 	if vn, err = l.hold(ctx, vn); err != nil {
 		return err

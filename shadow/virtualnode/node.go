@@ -1,7 +1,6 @@
 package virtualnode
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,7 +103,7 @@ func WantNode(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f NodeFacts)
 		n = have.DeepCopy() // with its providerID, which is immutable
 	}
 	n.Name = f.Name
-	before := readOwned(n)
+	before := store.Recorded[ownedKeys](n.Annotations, ownedAnnotation) // missing or edited: nothing is removed
 	want := ownedKeys{Labels: wantLabels(vn, f), Annotations: vn.Spec.Annotations, Taints: wantTaints(vn, f)}
 	n.Labels = store.Merged(want.Labels, n.Labels, slices.Collect(maps.Keys(before.Labels)))
 	n.Annotations = store.Merged(want.Annotations, n.Annotations, slices.Collect(maps.Keys(before.Annotations)))
@@ -169,11 +168,7 @@ func (o ownedKeys) String() string {
 	for _, t := range o.Taints {
 		keys.Taints = append(keys.Taints, corev1.Taint{Key: t.Key, Effect: t.Effect})
 	}
-	b, err := json.Marshal(keys)
-	if err != nil {
-		return "{}" // maps of strings always marshal
-	}
-	return string(b)
+	return store.Record(keys)
 }
 
 func blank(m map[string]string) map[string]string {
@@ -182,14 +177,6 @@ func blank(m map[string]string) map[string]string {
 		out[k] = ""
 	}
 	return out
-}
-
-func readOwned(n *corev1.Node) ownedKeys {
-	var o ownedKeys
-	if err := json.Unmarshal([]byte(n.Annotations[ownedAnnotation]), &o); err != nil {
-		return ownedKeys{} // missing or edited: remove nothing
-	}
-	return o
 }
 
 func mergeTaints(have, before, want []corev1.Taint) []corev1.Taint {

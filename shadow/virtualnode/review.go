@@ -35,8 +35,8 @@ type Review struct {
 // Lifecycle accepts.
 func (r Review) Judge() string {
 	if r.Old == nil {
-		if no := refuse(r.New, nil, r.Node); no.refused() {
-			return no.message
+		if reason, message := refuse(r.New, nil, r.Node); reason != "" {
+			return message
 		}
 		if i := slices.IndexFunc(r.Namesakes, valid); i >= 0 {
 			return fmt.Sprintf("VirtualNode %s/%s has the same name, and a Node can stand for one of them only: use another name",

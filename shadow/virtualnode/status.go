@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -97,9 +96,6 @@ func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.Virtu
 	for _, c := range conditions {
 		c.ObservedGeneration = vn.Generation
 		c.LastTransitionTime = metav1.NewTime(l.cfg.Clock.Now())
-		if have := meta.FindStatusCondition(vn.Status.Conditions, c.Type); have != nil && have.Status == c.Status {
-			c.LastTransitionTime = have.LastTransitionTime
-		}
 		store.SetCondition(&want.Status.Conditions, c)
 	}
 	err := store.WriteStatus(ctx, "VirtualNode", l.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, want)

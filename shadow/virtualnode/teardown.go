@@ -164,12 +164,7 @@ func refusedBy(blocked []string) string {
 	if len(blocked) == 0 {
 		return ""
 	}
-	shown := blocked[:min(len(blocked), mostBudgets)]
-	text := "; evictions are refused: " + strings.Join(shown, "; ")
-	if more := len(blocked) - len(shown); more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return text
+	return "; evictions are refused: " + store.First(blocked, mostBudgets, "; ", "; and %d more")
 }
 
 func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
