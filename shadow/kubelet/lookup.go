@@ -54,15 +54,7 @@ func (l Lookup) Get(namespace, name string) (*corev1.Pod, string, string, error)
 	if err != nil {
 		return nil, "", "", err
 	}
-	err = l.confirm(ctx, pod, twin)
-	var answer httpError
-	switch {
-	case errors.As(err, &answer):
-		return nil, "", "", answer
-	case err != nil:
-		return nil, "", "", fmt.Errorf("%v", err) // what is not found here is not the pod of this node
-	}
-	return pod, twin, name, nil
+	return pod, twin, name, l.confirm(ctx, pod, twin)
 }
 
 // Twin implements Pods. Its errors are not about a pod.
@@ -84,18 +76,19 @@ func (l Lookup) Twin(namespace string) (string, error) {
 
 // confirm refuses a pod of the same name in the provider that is another's: a
 // predecessor's that has not ended yet. While the provider does not answer, the error is the
-// answer to the caller.
+// answer to the caller. It is never a NotFound of the API: what is not found there is not the pod
+// of this node.
 func (l Lookup) confirm(ctx context.Context, pod *corev1.Pod, twin string) error {
 	provider, err := l.Provider()
 	if err != nil {
-		return err
+		return fmt.Errorf("%v", err)
 	}
 	there, err := provider.CoreV1().Pods(twin).Get(ctx, pod.Name, metav1.GetOptions{})
 	if outage(err) {
 		return remoteError(err)
 	}
 	if err != nil {
-		return fmt.Errorf("looking for the pod in the provider: %w", err)
+		return fmt.Errorf("looking for the pod in the provider: %v", err)
 	}
 	if there.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(pod.UID) {
 		return errors.New("the pod is not in the provider yet: a predecessor of the same name has not ended")

@@ -9,15 +9,15 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // The API server's own library asks for reviews too, by way of its webhook client: with
@@ -92,16 +92,10 @@ func asking[T any](ctx context.Context, ask func(context.Context) (T, error)) (a
 	err = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3},
 		func(ctx context.Context) (bool, error) {
 			answer, last = ask(ctx)
-			if last != nil && !passing(last) {
+			if last != nil && !loop.Unavailable(last) {
 				return false, last
 			}
 			return last == nil, nil
 		})
 	return answer, cmp.Or(last, err)
-}
-
-// passing reports whether an error may be gone at the next try.
-func passing(err error) bool {
-	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) ||
-		apierrors.IsServiceUnavailable(err) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsHTTP2ConnectionLost(err)
 }

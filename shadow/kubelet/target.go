@@ -115,12 +115,6 @@ func (s *Server) remote() (reach, error) {
 	return s.reach, nil
 }
 
-// away is the answer while the provider's API server does not answer. Clients show the text of a
-// 502, and replace that of a 503 by one of their own, which is about the consumer's API server.
-func away(err error) error {
-	return httpError{http.StatusBadGateway, fmt.Sprintf("the API server of the provider does not answer; this cluster works, and pods that run in the provider go on running: %v", err)}
-}
-
 // outage reports whether an error of a read in the provider shows that its API server does not
 // answer, or answers that it cannot serve.
 func outage(err error) bool {
@@ -137,7 +131,9 @@ func outage(err error) bool {
 func remoteError(err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return away(err)
+		// Clients show the text of a 502, and replace that of a 503 by one of their own, which is about the
+		// consumer's API server.
+		return httpError{http.StatusBadGateway, fmt.Sprintf("the API server of the provider does not answer; this cluster works, and pods that run in the provider go on running: %v", err)}
 	}
 	code := int(status.Status().Code)
 	if outage(err) {
