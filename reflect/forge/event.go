@@ -27,45 +27,28 @@ const (
 	eventHash           = 8 // bytes of the hash at the end of the event's name
 )
 
-// EventSubject returns the kind and name of the local object that an event in the
-// provider may be about. consumerID is the id of this cluster. ok is false for kinds that
-// are not reflected. It is also false for events that the provider copied from another
-// cluster, which are not copied further.
-func EventSubject(remote *corev1.Event, consumerID string) (kind, name string, ok bool) {
+// CopiesEvent reports whether an event in the provider may be about a reflected object. It is false
+// for events that the provider copied from another cluster, which are not copied further.
+func CopiesEvent(remote *corev1.Event) bool {
 	about := &remote.InvolvedObject
 	if _, copied := remote.Labels[offloadingv1beta1.OriginLabel]; copied || about.Name == "" || len(about.Name) > longestObjectName ||
 		(about.Namespace != "" && about.Namespace != remote.Namespace) {
-		return "", "", false
+		return false
 	}
 	// An empty apiVersion means the core group, which has only v1.
 	group, _, _ := strings.Cut(cmp.Or(about.APIVersion, "v1"), "/")
-	kind, ok = subjects[subject{group, about.Kind}]
-	name = about.Name
-	if kind == "ConfigMap" {
-		name = LocalConfigMapName(name, consumerID)
-	}
-	return kind, name, ok
+	want, known := subjects[about.Kind]
+	return known && want == group
 }
 
-// subject is the API group and kind of an event's object. For the core group it has the
-// version instead of the group.
-type subject struct{ group, kind string }
-
-// subjects maps each kind of object whose events are copied from the provider to the
-// local kind. Events about ShadowPods and ShadowEndpointSlices are copied too, as events
-// about the object that they were created for. docs/reflection.md ("Events") lists the
-// kinds for users.
-var subjects = map[subject]string{
-	{"v1", "Pod"}:                    "Pod",
-	{"v1", "Service"}:                "Service",
-	{"v1", "ConfigMap"}:              "ConfigMap",
-	{"v1", "Secret"}:                 "Secret",
-	{"v1", "PersistentVolumeClaim"}:  "PersistentVolumeClaim",
-	{"networking.k8s.io", "Ingress"}: "Ingress",
-
-	{"discovery.k8s.io", "EndpointSlice"}:                "EndpointSlice",
-	{offloadingv1beta1.GroupName, "ShadowPod"}:           "Pod",
-	{offloadingv1beta1.GroupName, "ShadowEndpointSlice"}: "EndpointSlice",
+// subjects has the API group of each kind of object whose events are copied from the provider; for
+// the core group it has the version. Events about ShadowPods and ShadowEndpointSlices are copied as
+// events about the object that they were created for. docs/reflection.md ("Events") lists the kinds
+// for users.
+var subjects = map[string]string{
+	"Pod": "v1", "Service": "v1", "ConfigMap": "v1", "Secret": "v1", "PersistentVolumeClaim": "v1",
+	"Ingress": "networking.k8s.io", "EndpointSlice": "discovery.k8s.io",
+	"ShadowPod": offloadingv1beta1.GroupName, "ShadowEndpointSlice": offloadingv1beta1.GroupName,
 }
 
 // EventOptions are the parameters of copying an event from a provider.

@@ -249,7 +249,7 @@ func TestForeign(t *testing.T) {
 	for kind, forge := range map[string]func() (any, error){
 		"ConfigMap": func() (any, error) { return ConfigMap(&corev1.ConfigMap{ObjectMeta: paris}, objectOptions()) },
 		"Ingress":   func() (any, error) { return Ingress(&networkingv1.Ingress{ObjectMeta: paris}, objectOptions(), nil) },
-		"Secret":    func() (any, error) { return Secret(&corev1.Secret{ObjectMeta: paris}, objectOptions(), true) },
+		"Secret":    func() (any, error) { return Secret(&corev1.Secret{ObjectMeta: paris}, objectOptions()) },
 		"Service":   func() (any, error) { return Service(&corev1.Service{ObjectMeta: paris}, objectOptions(), nil) },
 		"PersistentVolumeClaim": func() (any, error) {
 			return PersistentVolumeClaim(&corev1.PersistentVolumeClaim{ObjectMeta: paris}, objectOptions(), nil)

@@ -7,53 +7,27 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reasons"
-)
-
-// Labels that Kubernetes controllers of this cluster maintain on the token of a service
-// account.
-const (
-	tokenLastUsedLabel = "kubernetes.io/legacy-token-last-used"
-	tokenInvalidLabel  = "kubernetes.io/legacy-token-invalid-since"
 )
 
 // Secret returns the Secret in the provider, or nil if local was itself reflected from
 // another cluster. An error is always a *Refused. All types are reflected unchanged
-// except the token of a service account. If tokens is true, the token becomes an Opaque
-// Secret, so that the provider does not associate it with one of its own service
-// accounts; otherwise it is refused. Bootstrap tokens need no special case: they are only
-// valid in kube-system, which is never a twin namespace.
-func Secret(local *corev1.Secret, o ObjectOptions, tokens bool) (*corev1.Secret, error) {
+// except the token of a service account, which is refused. Bootstrap tokens need no special
+// case: they are only valid in kube-system, which is never a twin namespace.
+func Secret(local *corev1.Secret, o ObjectOptions) (*corev1.Secret, error) {
 	if Foreign(local, o.OriginClusterID) {
 		return nil, nil
+	}
+	if local.Type == corev1.SecretTypeServiceAccountToken {
+		return nil, &Refused{reasons.ReflectionDisabled, fmt.Sprintf("Secret %s has type %s: tokens of service accounts stay in this cluster; a copy of other type is reflected",
+			local.Name, local.Type)}
 	}
 	out := local.DeepCopy()
 	out.ObjectMeta = o.meta(&local.ObjectMeta)
 	out.StringData = nil
 	out.Type = cmp.Or(out.Type, corev1.SecretTypeOpaque)
-	if out.Type != corev1.SecretTypeServiceAccountToken {
-		return out, nil
-	}
-	if !tokens {
-		return nil, &Refused{reasons.ReflectionDisabled, fmt.Sprintf("Secret %s has type %s: tokens of service accounts stay in this cluster; a copy of other type is reflected",
-			local.Name, local.Type)}
-	}
-	opaqueToken(out, local.Annotations[corev1.ServiceAccountNameKey])
 	return out, nil
-}
-
-// opaqueToken turns the token of the named service account into an Opaque Secret.
-func opaqueToken(out *corev1.Secret, account string) {
-	out.Type = corev1.SecretTypeOpaque
-	// The name may be too long for a label value.
-	if account != "" && len(validation.IsValidLabelValue(account)) == 0 {
-		out.Labels[offloadingv1beta1.ServiceAccountNameLabel] = account
-	}
-	leave(&out.ObjectMeta, []string{tokenLastUsedLabel, tokenInvalidLabel},
-		[]string{corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey})
 }
 
 // MergeSecret returns a copy of have that is as wanted. It shares the content of its

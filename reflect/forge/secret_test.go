@@ -1,7 +1,6 @@
 package forge
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,7 +26,7 @@ func TestEveryFieldOfASecretHasARule(t *testing.T) {
 	t.Parallel()
 	requireRules(t, secretFields, kind[corev1.Secret, corev1.Secret]{
 		local: func() *corev1.Secret { return secret(corev1.SecretTypeOpaque) },
-		forge: func(s *corev1.Secret) (*corev1.Secret, error) { return Secret(s, objectOptions(), false) },
+		forge: func(s *corev1.Secret) (*corev1.Secret, error) { return Secret(s, objectOptions()) },
 		merge: MergeSecret,
 	})
 }
@@ -38,7 +37,7 @@ func TestSecretTypes(t *testing.T) {
 		"":                   corev1.SecretTypeOpaque, // as the API server has it
 		corev1.SecretTypeTLS: corev1.SecretTypeTLS, corev1.SecretTypeBootstrapToken: corev1.SecretTypeBootstrapToken, "helm.sh/release.v1": "helm.sh/release.v1",
 	} {
-		got, err := Secret(secret(typ), objectOptions(), false)
+		got, err := Secret(secret(typ), objectOptions())
 		require.NoError(t, err)
 		require.Equal(t, want, got.Type)
 	}
@@ -46,37 +45,9 @@ func TestSecretTypes(t *testing.T) {
 
 func TestServiceAccountToken(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("a", 64)
-	token := func(account string) *corev1.Secret {
-		s := secret(corev1.SecretTypeServiceAccountToken)
-		s.Labels = map[string]string{"kubernetes.io/legacy-token-last-used": "2026-01-01", "app": "web"}
-		s.Annotations = map[string]string{"kubernetes.io/service-account.name": account, "kubernetes.io/service-account.uid": "u", "note": "x"}
-		s.Data = map[string][]byte{"token": []byte("t")}
-		return s
-	}
-	_, err := Secret(token("web"), objectOptions(), false)
+	_, err := Secret(secret(corev1.SecretTypeServiceAccountToken), objectOptions())
 	require.EqualError(t, err, "ReflectionDisabled: Secret s has type kubernetes.io/service-account-token: "+
 		"tokens of service accounts stay in this cluster; a copy of other type is reflected")
-
-	local := token("web")
-	before := local.DeepCopy()
-	got, err := Secret(local, objectOptions(), true)
-	require.NoError(t, err)
-	require.Equal(t, before, local, "the argument is not changed")
-	require.Equal(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "s", Namespace: "shop-rome",
-			Labels: map[string]string{"app": "web", "offloading.liqo.io/origin": "rome", "offloading.liqo.io/destination": "milan",
-				"offloading.liqo.io/service-account-name": "web"},
-			Annotations: map[string]string{"note": "x", "offloading.liqo.io/reflected": `{"labels":["app","offloading.liqo.io/destination",` +
-				`"offloading.liqo.io/origin","offloading.liqo.io/service-account-name"],"annotations":["note"]}`},
-		},
-		Type: corev1.SecretTypeOpaque, Data: local.Data,
-	}, got)
-
-	got, err = Secret(token(long), objectOptions(), true)
-	require.NoError(t, err)
-	require.NotContains(t, got.Labels, "offloading.liqo.io/service-account-name", "a label cannot say it")
 }
 
 // TestMergeSecretKeepsWhatIsEqual requires that equal values share memory. A generic

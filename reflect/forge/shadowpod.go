@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -291,18 +292,11 @@ func dropHostPorts(containers []corev1.Container) {
 // else the pod's own class, else that of the patch. The pod's own class is ignored if it
 // only serves to select virtual nodes.
 func runtimeClass(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) *string {
-	if name := local.Annotations[offloadingv1beta1.RemoteRuntimeClassAnnotation]; name != "" {
-		return &name
+	own := value(local.Spec.RuntimeClassName)
+	if own == offloadingv1beta1.RuntimeClassName {
+		own = ""
 	}
-	if own := local.Spec.RuntimeClassName; own != nil && *own != "" && *own != offloadingv1beta1.RuntimeClassName {
-		name := *own
-		return &name
-	}
-	if patch != nil && patch.RuntimeClassName != nil && *patch.RuntimeClassName != "" {
-		name := *patch.RuntimeClassName
-		return &name
-	}
-	return nil
+	return named(cmp.Or(local.Annotations[offloadingv1beta1.RemoteRuntimeClassAnnotation], own, value(value(patch).RuntimeClassName)))
 }
 
 // forgeTolerations returns the pod's tolerations without that of the virtual node and those

@@ -116,15 +116,8 @@ func knownSupport(local *corev1.Pod) error {
 	}
 }
 
-func account(local *corev1.Pod) string {
-	if name := local.Spec.ServiceAccountName; name != "" {
-		return name
-	}
-	return defaultAccount
-}
-
 func (o PodOptions) token(local *corev1.Pod, p *corev1.ServiceAccountTokenProjection) Token {
-	t := Token{ServiceAccount: account(local), Audience: p.Audience, Seconds: usualSeconds}
+	t := Token{ServiceAccount: cmp.Or(local.Spec.ServiceAccountName, defaultAccount), Audience: p.Audience, Seconds: usualSeconds}
 	if p.ExpirationSeconds != nil && *p.ExpirationSeconds != injectedSeconds {
 		t.Seconds = *p.ExpirationSeconds
 	}

@@ -68,7 +68,7 @@ func Secrets() engine.Description {
 		return c.CoreV1().Secrets(namespace)
 	})
 	k.Forge = func(local *corev1.Secret, s engine.Scope) (*corev1.Secret, error) {
-		return forge.Secret(local, s.ObjectOptions, false)
+		return forge.Secret(local, s.ObjectOptions)
 	}
 	k.Merge, k.Replaces = forge.MergeSecret, forge.ReplacesSecret
 	k.Whole = true // the type has been stable for years

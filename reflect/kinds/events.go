@@ -387,10 +387,7 @@ func (p passage) localCopy(obj any) *corev1.Event {
 	if !ok {
 		return nil
 	}
-	if _, _, ok := forge.EventSubject(remote, p.events.cfg.Origin); !ok {
-		return nil
-	}
-	if !p.events.cfg.Chosen(remote.Annotations) {
+	if !forge.CopiesEvent(remote) || !p.events.cfg.Chosen(remote.Annotations) {
 		return nil
 	}
 	cfg := p.events.cfg
