@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -82,7 +82,7 @@ type Replicator struct {
 	cfg     Config
 
 	mu      sync.Mutex
-	known   map[string]bool // peers that Changed was ever called for
+	known   sets.Set[loop.Key] // peers that Changed was ever called for
 	running map[string]*connection
 	// budgets outlast the connections: a peer gets no new one by closing them.
 	budgets map[string]*budget
@@ -96,8 +96,10 @@ type connection struct {
 
 // New returns a Replicator. It starts no goroutines and sends no requests.
 func New(cfg Config) *Replicator {
-	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}, budgets: map[string]*budget{}}
-	r.manager = loop.New(loop.Config{Name: "replica", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
+	r := &Replicator{cfg: cfg, known: sets.New[loop.Key](), running: map[string]*connection{}, budgets: map[string]*budget{}}
+	r.manager = loop.New(loop.Config{Name: "replica", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: r.peers})
+	r.manager.Await(cfg.Maps.Informer().HasSynced, cfg.Requests.Informer().HasSynced,
+		cfg.Offers.Informer().HasSynced, cfg.Configurations.Informer().HasSynced)
 	return r
 }
 
@@ -105,24 +107,22 @@ func New(cfg Config) *Replicator {
 // disappeared. It does not block. It is safe for concurrent use, also while Run is not
 // running.
 func (r *Replicator) Changed(clusterID string) {
+	key := loop.Key{Name: clusterID}
 	r.mu.Lock()
-	r.known[clusterID] = true
+	r.known.Insert(key)
 	r.mu.Unlock()
-	r.manager.Add(loop.Key{Name: clusterID})
+	r.manager.Wake(key)
+}
+
+func (r *Replicator) peers() []loop.Key {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known.UnsortedList()
 }
 
 // Run replicates until ctx is done, and returns when every loop has returned. It may be
 // called again afterwards.
 func (r *Replicator) Run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), r.cfg.Maps.Informer().HasSynced, r.cfg.Requests.Informer().HasSynced,
-		r.cfg.Offers.Informer().HasSynced, r.cfg.Configurations.Informer().HasSynced) {
-		return nil
-	}
-	r.mu.Lock()
-	for id := range r.known {
-		r.manager.Add(loop.Key{Name: id})
-	}
-	r.mu.Unlock()
 	err := r.manager.Run(ctx, 1)
 	for id := range r.running {
 		r.stop(id)
