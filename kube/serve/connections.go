@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // limited is a listener with a limited number of connections that wait for their clients.
@@ -286,14 +287,14 @@ func Guard(cfg GuardConfig, next http.Handler) http.Handler {
 type guard struct {
 	cfg       GuardConfig
 	all, calm *semaphore.Weighted
+	rates     loop.Pace
 
 	mu   sync.Mutex
-	each map[netip.Prefix]*source
+	each map[netip.Prefix]*source // those with requests
 }
 
-// source has the limits of one address.
+// source has the requests of one address.
 type source struct {
-	rate  *rate.Limiter
 	bytes *semaphore.Weighted
 	users int // requests that wait or are in work
 }
@@ -301,11 +302,12 @@ type source struct {
 // enter waits for the turn of a request, and returns the function that ends it. If the
 // request has to be refused, free is nil, and enter returns an HTTP status and the limit.
 func (g *guard) enter(w http.ResponseWriter, r *http.Request) (free func(), code int, why string) {
-	one, leave := g.source(Neighbourhood(Address(r.RemoteAddr)))
+	from := Neighbourhood(Address(r.RemoteAddr))
+	one, leave := g.source(from)
 	if one == nil {
 		return nil, http.StatusTooManyRequests, fmt.Sprintf("more than %d clients or %d reviews of one client at a time", mostSources, mostWaiting)
 	}
-	if !one.rate.AllowN(g.cfg.Clock.Now(), 1) {
+	if g.rates.Take(from.String(), 4*g.cfg.PerSecond, time.Second/time.Duration(g.cfg.PerSecond), g.cfg.Clock.Now()) > 0 {
 		leave()
 		return nil, http.StatusTooManyRequests, fmt.Sprintf("more than %d reviews per second of one client", g.cfg.PerSecond)
 	}
@@ -339,37 +341,25 @@ func (g *guard) enter(w http.ResponseWriter, r *http.Request) (free func(), code
 	}, 0, ""
 }
 
-// source returns the limits of an address, and the function that ends their use. It returns
-// nil if too many addresses have requests in work, or the address itself has too many.
+// source returns the requests of an address with one more, and the function that ends it. It returns
+// nil if too many addresses have requests, or the address itself has too many.
 func (g *guard) source(from netip.Prefix) (one *source, leave func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	one = g.each[from]
-	if one == nil {
-		if len(g.each) >= mostSources && !g.makeRoom() {
-			return nil, func() {}
-		}
-		one = &source{rate: rate.NewLimiter(rate.Limit(g.cfg.PerSecond), 4*g.cfg.PerSecond), bytes: semaphore.NewWeighted(g.cfg.SourceBytes)}
-		g.each[from] = one
-	}
-	if one.users >= mostWaiting {
+	switch {
+	case one == nil && len(g.each) >= mostSources, one != nil && one.users >= mostWaiting:
 		return nil, func() {}
+	case one == nil:
+		one = &source{bytes: semaphore.NewWeighted(g.cfg.SourceBytes)}
+		g.each[from] = one
 	}
 	one.users++
 	return one, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		one.users--
-	}
-}
-
-// makeRoom forgets sources without requests, and reports whether there were any.
-func (g *guard) makeRoom() bool {
-	before := len(g.each)
-	for from, one := range g.each {
-		if one.users == 0 {
+		if one.users--; one.users == 0 {
 			delete(g.each, from)
 		}
 	}
-	return len(g.each) < before
 }
