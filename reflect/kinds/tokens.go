@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -55,8 +55,9 @@ type tokens struct {
 
 	mu   sync.Mutex
 	uses map[loop.Key]use
+
 	// told has the last event about each pod, by its UID.
-	told map[types.UID]string
+	told sync.Map
 }
 
 // use is what is remembered of a token.
@@ -70,7 +71,7 @@ type use struct {
 }
 
 func newTokens(p *Pods) (*tokens, error) {
-	t := &tokens{pods: p, uses: map[loop.Key]use{}, told: map[types.UID]string{}}
+	t := &tokens{pods: p, uses: map[loop.Key]use{}}
 	t.spaces = engine.NewSpaces(t.open, t.close)
 	t.loop = loop.New(loop.Config{
 		Name: TokensLoop, Sync: t.sync, Log: p.cfg.Log, Observer: p.cfg.Observer,
@@ -281,7 +282,9 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 	case err == nil:
 		return made, nil
 	case apierrors.IsAlreadyExists(err):
-		ours := func(have *corev1.Secret) bool { return hasLabels(have, want.Labels) }
+		ours := func(have *corev1.Secret) bool {
+			return labels.SelectorFromSet(want.Labels).Matches(labels.Set(have.Labels))
+		}
 		return nil, taken(ctx, v.space.bindings, v.key, ours, func(have *corev1.Secret) error {
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: Secret %s/%s is not liqod's (labels %v); waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name, want.Labels))
 			return nil
@@ -348,19 +351,17 @@ func (t *tokens) pace(key loop.Key, now time.Time) (wait time.Duration) {
 // pods.
 func (t *tokens) arrived(v tokenView) {
 	t.pods.Settled(v.key.Namespace, "secret", v.key.Name)
-	none := false
 	t.change(v.key, func(u *use) {
 		if !u.asked.IsZero() {
 			u.pause = tokenPace
 		}
-		none = len(t.told) == 0
 	})
-	if none {
-		return
-	}
-	for pod := range v.users {
-		t.forget(pod.UID)
-	}
+	t.told.Range(func(any, any) bool { // mostly there are none, and a token can have thousands of users
+		for pod := range v.users {
+			t.told.Delete(pod.UID)
+		}
+		return false
+	})
 }
 
 // resync enqueues all tokens and resets their delays.
@@ -444,32 +445,14 @@ func (t *tokens) dropped(key loop.Key) {
 func (t *tokens) tell(users iter.Seq[*corev1.Pod], message string) {
 	message = store.ClipMessage(message) // the message may quote the provider
 	for pod := range users {
-		t.mu.Lock()
-		news := t.told[pod.UID] != message
-		t.told[pod.UID] = message
-		t.mu.Unlock()
-		if news {
+		if before, _ := t.told.Swap(pod.UID, message); before != message {
 			t.pods.cfg.Recorder.Event(pod, corev1.EventTypeWarning, reasons.FailedSATokensReflection, message)
 		}
 	}
 }
 
-func (t *tokens) forget(uid types.UID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.told, uid)
-}
-
-func hasLabels(obj metav1.Object, want map[string]string) bool {
-	for key, value := range want {
-		if obj.GetLabels()[key] != value {
-			return false
-		}
-	}
-	return true
-}
-
 // ours reports whether a Secret in the provider belongs to this virtual node.
 func (t *tokens) ours(s *corev1.Secret) bool {
-	return hasLabels(s, forge.TokenLabels(t.pods.cfg.Node)) && s.Labels[offloadingv1beta1.OriginLabel] == t.pods.cfg.Origin
+	want := labels.SelectorFromSet(forge.TokenLabels(t.pods.cfg.Node))
+	return want.Matches(labels.Set(s.Labels)) && s.Labels[offloadingv1beta1.OriginLabel] == t.pods.cfg.Origin
 }

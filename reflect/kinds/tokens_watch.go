@@ -75,7 +75,7 @@ func (t *tokens) onPod() store.Handler[*corev1.Pod] {
 		},
 		Gone: func(pod *corev1.Pod, _ bool) {
 			t.wakePod(pod)
-			t.forget(pod.UID)
+			t.told.Delete(pod.UID)
 		},
 	}
 }
