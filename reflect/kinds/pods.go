@@ -44,7 +44,7 @@ func (p *Pods) sync(ctx context.Context, key loop.Key) error {
 		return p.holdUnready(ctx, v.local) // Resync follows
 	}
 	if !v.twin.synced() {
-		return p.holdUnready(ctx, v.local) // twins.ready follows
+		return p.holdUnready(ctx, v.local) // enqueueTwin follows
 	}
 	p.look(&v)
 	return p.syncOpen(ctx, v)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -76,7 +77,7 @@ type PodsConfig struct {
 type Pods struct {
 	cfg    PodsConfig
 	loop   *loop.Loop
-	twins  *twins
+	twins  *engine.Spaces[*twin]
 	tokens *tokens
 
 	locals *store.Store[*corev1.Pod]
@@ -104,24 +105,14 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	p.loop = loop.New(loop.Config{
 		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
 		// The twin namespaces may be synced before the loop runs.
-		Beside: func() []loop.Key { return p.twins.keys(corev1.NamespaceAll) },
+		Beside: func() []loop.Key { return p.twinKeys(corev1.NamespaceAll) },
 	})
-	p.twins = &twins{
-		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, clock: cfg.Clock, log: cfg.Log,
-		changed: func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
-		gonePod: p.remember,
-		ready: func(namespace string) {
-			p.enqueueNamespace(namespace)
-			p.tokens.wakeNamespace(namespace)
-		},
-	}
-	p.twins.Spaces = engine.NewSpaces(p.twins.open, p.twins.close)
+	p.twins = engine.NewSpaces(p.open, p.close)
 	var err error
 	if p.tokens, err = newTokens(p); err != nil {
 		return nil, err
 	}
 	p.awaited = awaited{clock: cfg.Clock, wake: p.loop.Wake, token: p.tokens.missing, behind: cfg.Behind, pods: map[types.UID]awaiting{}}
-	p.twins.newShadow = p.tokens.wakeName
 	// Run registers the handlers of the last two.
 	return p, p.loop.WatchAll(loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
 }
@@ -134,7 +125,7 @@ func (p *Pods) Run(ctx context.Context) error {
 		return unlessOver(ctx, err)
 	}
 	// This is before the first sync, for which a namespace without a twin is not offloaded.
-	defer p.cfg.Namespaces.Follow(ctx, p.mapChanged, p.twins.Spaces, p.tokens.spaces)()
+	defer p.cfg.Namespaces.Follow(ctx, p.mapChanged, p.twins, p.tokens.spaces)()
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
 		return nil
 	}
@@ -199,7 +190,7 @@ func (p *Pods) enqueueNamespace(namespace string) {
 	slices.SortFunc(pods, earlier)
 	queued := loop.Keys(pods)
 	// Objects without a local pod have no other trigger.
-	more := sets.New(p.twins.keys(namespace)...).Delete(queued...)
+	more := sets.New(p.twinKeys(namespace)...).Delete(queued...)
 	p.loop.Wake(append(queued, more.UnsortedList()...)...)
 }
 
@@ -288,3 +279,94 @@ func (p *Pods) forget(uid types.UID) {
 }
 
 func (p *Pods) now() metav1.Time { return metav1.NewTime(p.cfg.Clock.Now()) }
+
+// twinKeys returns the local names of all objects in the twin of a local namespace, or in all
+// twins.
+func (p *Pods) twinKeys(namespace string) []loop.Key {
+	var found []loop.Key
+	for local, tw := range p.twins.Each(namespace) {
+		for _, there := range append(loop.Keys(tw.shadows.List()), loop.Keys(tw.pods.List())...) {
+			found = append(found, loop.Key{Namespace: local, Name: there.Name})
+		}
+	}
+	return found
+}
+
+// newest returns the highest resource version of the consumer that any ShadowPod contains.
+func (p *Pods) newest() (version string) {
+	for _, tw := range p.twins.Each(corev1.NamespaceAll) {
+		tw.mu.Lock()
+		if version == "" || store.OlderVersion(version, tw.newest) {
+			version = tw.newest
+		}
+		tw.mu.Unlock()
+	}
+	return version
+}
+
+func (p *Pods) close(tw *twin) {
+	tw.stop()
+	p.cfg.Log.Info("twin namespace closed", zap.String("namespace", tw.local), zap.String("remoteNamespace", tw.remote))
+	p.enqueueTwin(tw.local)
+}
+
+// open runs informers for the ShadowPods and Pods of a twin namespace. Informers are per namespace
+// because the rights are.
+func (p *Pods) open(ctx context.Context, local, remote string) *twin {
+	cfg, there := &p.cfg, p.cfg.Remote
+	ours := labels.Set{offloadingv1beta1.NodeNameLabel: cfg.Node}.String()
+	pods, podsInformer := selected("the provider's pod", &corev1.Pod{}, there.Kube, there.Kube.CoreV1().Pods(remote), ours, p.slim, cfg.Clock)
+	shadows, shadowsInformer := selected("ShadowPod", &offloadingv1beta1.ShadowPod{}, there.Liqo, there.Liqo.OffloadingV1beta1().ShadowPods(remote), ours, cfg.Transform, cfg.Clock)
+	tw := &twin{opened: opened{local: local, remote: remote}, shadows: shadows, pods: pods}
+	handlers := []cache.InformerSynced{handled(tw.pods.On(p.onRemote(local))), handled(tw.shadows.On(p.onShadow(tw)))}
+	tw.run(ctx, func() {
+		cfg.Log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
+		p.enqueueTwin(local)
+	}, handlers, podsInformer, shadowsInformer)
+	return tw
+}
+
+// enqueueTwin enqueues the pods and tokens of a namespace: the caches of its twin have synced, or it
+// was closed.
+func (p *Pods) enqueueTwin(namespace string) {
+	p.enqueueNamespace(namespace)
+	p.tokens.wakeNamespace(namespace)
+}
+
+// slim keeps the used fields of a remote pod. The spec is most of the size of a pod, and
+// is only needed to see whether a change has arrived.
+func (p *Pods) slim(obj any) (any, error) {
+	if pod, ok := obj.(*corev1.Pod); ok {
+		pod.Spec = corev1.PodSpec{
+			NodeName: pod.Spec.NodeName, Containers: slimContainers(pod.Spec.Containers), InitContainers: slimContainers(pod.Spec.InitContainers),
+			EphemeralContainers: pod.Spec.EphemeralContainers,
+		}
+	}
+	return p.cfg.Transform(obj)
+}
+
+func (p *Pods) onRemote(local string) store.Handler[*corev1.Pod] {
+	return store.Handler[*corev1.Pod]{
+		Set: func(_, pod *corev1.Pod) { p.loop.Wake(loop.Key{Namespace: local, Name: pod.Name}) },
+		Gone: func(pod *corev1.Pod, missed bool) {
+			p.remember(local, pod, missed)
+			p.loop.Wake(loop.Key{Namespace: local, Name: pod.Name})
+		},
+	}
+}
+
+func (p *Pods) onShadow(tw *twin) store.Handler[*offloadingv1beta1.ShadowPod] {
+	return store.Handler[*offloadingv1beta1.ShadowPod]{
+		Set: func(before, shadow *offloadingv1beta1.ShadowPod) {
+			tw.saw(shadow)
+			p.loop.Wake(loop.Key{Namespace: tw.local, Name: shadow.Name})
+			if before == nil {
+				p.tokens.wakeName(tw.local, shadow.Name)
+			}
+		},
+		Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) {
+			tw.forget(localUID(shadow))
+			p.loop.Wake(loop.Key{Namespace: tw.local, Name: shadow.Name})
+		},
+	}
+}

@@ -34,7 +34,7 @@ func (p *Pods) forgotten(v view, now string) bool {
 	if !v.twin.left.Begun(localUID(v.shadow)).IsZero() {
 		return false
 	}
-	return store.MadeBefore(v.shadow, p.cfg.HomeLost) || store.OlderVersion(now, p.twins.newest())
+	return store.MadeBefore(v.shadow, p.cfg.HomeLost) || store.OlderVersion(now, p.newest())
 }
 
 // sawLeave records that the watch in the consumer has reported the deletion of a pod that

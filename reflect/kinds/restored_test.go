@@ -194,15 +194,14 @@ func TestNothingIsRememberedOfAClosedNamespace(t *testing.T) {
 // TestNewestListsNothing: the ShadowPods of all namespaces are not listed for each of those that
 // have no local pod any more. The twins of the test have no cache.
 func TestNewestListsNothing(t *testing.T) {
-	twins := &twins{}
-	twins.Spaces = engine.NewSpaces(func(_ context.Context, local, _ string) *twin {
+	p := &Pods{twins: engine.NewSpaces(func(_ context.Context, local, _ string) *twin {
 		tw := &twin{opened: opened{local: local}}
 		for _, version := range []string{"7", "300", "40"} {
 			tw.saw(&offloadingv1beta1.ShadowPod{Spec: offloadingv1beta1.ShadowPodSpec{LocalResourceVersion: version + local}})
 		}
 		return tw
-	}, nil)
-	require.Empty(t, twins.newest())
+	}, nil)}
+	require.Empty(t, p.newest())
 	maps := externalversions.NewSharedInformerFactory(liqodfake.NewSimpleClientset(&offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
 		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"1": "a", "2": "b"}},
@@ -213,6 +212,6 @@ func TestNewestListsNothing(t *testing.T) {
 	f, err := engine.NewFollower(maps.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
 	maps.Start(t.Context().Done())
-	f.Follow(t.Context(), nil, twins.Spaces)
-	require.Equal(t, "3002", twins.newest())
+	f.Follow(t.Context(), nil, p.twins)
+	require.Equal(t, "3002", p.newest())
 }
