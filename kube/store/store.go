@@ -84,15 +84,7 @@ func Listed[T any](all []T, _ error) []T { return all }
 
 // Get returns the newest state known of an object: that of the cache, or that of a later write
 // of this process. It returns nil if neither has the object.
-func (s *Store[T]) Get(key cache.ObjectName) T {
-	var none T
-	have := s.Cached(key)
-	latest, found := s.Latest(key, have, have != none)
-	if !found {
-		return none
-	}
-	return latest
-}
+func (s *Store[T]) Get(key cache.ObjectName) T { return s.Latest(key, s.Cached(key)) }
 
 // List returns all objects of the cache, each in the newest state known of it (see Get).
 func (s *Store[T]) List() []T { return s.newest(typed[T](s.informer.GetStore().List())) }

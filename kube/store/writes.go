@@ -19,7 +19,7 @@ const ttl = 10 * time.Second
 // Writes records the results of the process's own writes of one kind until the caches have
 // them. Without it, a worker would repeat a write whose event has not arrived yet. It is
 // safe for concurrent use.
-type Writes[T metav1.Object] struct {
+type Writes[T Object] struct {
 	clock   clock.PassiveClock
 	mu      sync.Mutex
 	written map[cache.ObjectName]memory[T]
@@ -49,13 +49,13 @@ type end struct {
 	at      time.Time
 }
 
-type memory[T metav1.Object] struct {
+type memory[T Object] struct {
 	obj T
 	at  time.Time
 }
 
 // NewWrites returns an empty Writes.
-func NewWrites[T metav1.Object](c clock.PassiveClock) *Writes[T] {
+func NewWrites[T Object](c clock.PassiveClock) *Writes[T] {
 	return &Writes[T]{
 		clock: c, written: map[cache.ObjectName]memory[T]{}, deleted: map[types.UID]time.Time{}, gone: map[types.UID]end{},
 		sweepDeleted: sweepFrom, sweepGone: sweepFrom,
@@ -110,12 +110,12 @@ func (w *Writes[T]) Gone(obj T) {
 	}
 }
 
-// Latest returns the newer of the cached object under key and the last one written. found
-// is whether the cache has an object under key.
-func (w *Writes[T]) Latest(key cache.ObjectName, cached T, found bool) (T, bool) {
+// Latest returns the newer of the object that the cache has under key and the last one written. Each
+// may be nil.
+func (w *Writes[T]) Latest(key cache.ObjectName, cached T) T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.latest(key, cached, found)
+	return w.latest(key, cached)
 }
 
 // newest replaces each cached object by the last one written, if that is newer.
@@ -124,22 +124,23 @@ func (w *Writes[T]) newest(cached []T) []T {
 	defer w.mu.Unlock()
 	for i, obj := range cached {
 		if len(w.written) > 0 {
-			cached[i], _ = w.latest(cache.MetaObjectToName(obj), obj, true)
+			cached[i] = w.latest(cache.MetaObjectToName(obj), obj)
 		}
 	}
 	return cached
 }
 
-func (w *Writes[T]) latest(key cache.ObjectName, cached T, found bool) (T, bool) {
+func (w *Writes[T]) latest(key cache.ObjectName, cached T) T {
+	var none T
 	m, ok := w.written[key]
 	if !ok {
-		return cached, found
+		return cached
 	}
-	if w.old(m.at) || (found && caughtUp(cached, m.obj)) {
+	if w.old(m.at) || cached != none && caughtUp(cached, m.obj) {
 		delete(w.written, key)
-		return cached, found
+		return cached
 	}
-	return m.obj, true
+	return m.obj
 }
 
 func (w *Writes[T]) old(at time.Time) bool { return w.clock.Since(at) > ttl }

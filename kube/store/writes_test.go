@@ -40,9 +40,9 @@ func TestLatest(t *testing.T) {
 			w := NewWrites[*corev1.Pod](clock)
 			w.Wrote(pod("1", "9"))
 			clock.SetTime(clock.Now().Add(tc.later))
-			got, found := w.Latest(key, tc.cached, tc.cached != nil)
-			require.Equal(t, !tc.missing, found)
-			if found {
+			got := w.Latest(key, tc.cached)
+			require.Equal(t, tc.missing, got == nil)
+			if got != nil {
 				require.Equal(t, tc.want, got.ResourceVersion)
 			}
 		})
@@ -56,8 +56,7 @@ func TestGoneForgets(t *testing.T) {
 	require.True(t, w.WasDeleted("1"))
 	w.Gone(pod("1", "9"))
 	require.True(t, w.WasDeleted("1"), "for who holds an older copy")
-	_, found := w.Latest(key, nil, false)
-	require.False(t, found)
+	require.Nil(t, w.Latest(key, nil))
 }
 
 // TestAnswerLaterThanTheEnd: the watch may show the end of an object before the answer to the
@@ -67,15 +66,12 @@ func TestAnswerLaterThanTheEnd(t *testing.T) {
 	w := NewWrites[*corev1.Pod](clock)
 	w.Gone(pod("1", "10"))
 	w.Wrote(pod("1", "9"))
-	_, found := w.Latest(key, nil, false)
-	require.False(t, found)
+	require.Nil(t, w.Latest(key, nil))
 	w.Gone(pod("2", ""))
 	w.Wrote(pod("2", ""))
-	_, found = w.Latest(key, nil, false)
-	require.False(t, found, "versions that cannot be compared")
+	require.Nil(t, w.Latest(key, nil), "versions that cannot be compared")
 	w.Wrote(pod("1", "11"))
-	_, found = w.Latest(key, nil, false)
-	require.True(t, found, "it had only left what is watched")
+	require.NotNil(t, w.Latest(key, nil), "it had only left what is watched")
 	clock.SetTime(clock.Now().Add(time.Minute))
 	for i := range 1001 {
 		w.Gone(pod(fmt.Sprint("other-", i), "12"))

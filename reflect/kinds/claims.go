@@ -117,7 +117,7 @@ func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 
 func (c *Claims) look(v *claimView) {
 	if cached := v.twin.home.Cached(v.key); cached != nil {
-		v.local, _ = v.twin.home.Latest(v.key, cached, true)
+		v.local = v.twin.home.Latest(v.key, cached)
 	}
 	v.remote = v.twin.there.Get(v.inProvider())
 	c.lookVolumes(v)

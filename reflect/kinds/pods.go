@@ -78,8 +78,7 @@ func (p *Pods) localPod(key loop.Key) *corev1.Pod {
 	if cached == nil || ended(cached) {
 		return cached
 	}
-	local, _ := p.locals.Latest(key, cached, true)
-	return local
+	return p.locals.Latest(key, cached)
 }
 
 // syncTwin is the part of sync for a pod whose twin namespace has synced.

@@ -88,7 +88,7 @@ type facts struct {
 func (e *Enforcer) cached(key loop.Key) (facts, error) {
 	shadow := e.shadows.Cached(key)
 	if shadow != nil {
-		shadow, _ = e.shadows.Latest(key, shadow, true)
+		shadow = e.shadows.Latest(key, shadow)
 	} else {
 		e.memory.forgetSent(key) // the shadow may have been deleted during the write
 	}
