@@ -40,6 +40,15 @@ type Env struct {
 	Observer Observer
 }
 
+// Informer is the part of a cache.SharedIndexInformer that loops and stores use.
+type Informer interface {
+	// AddEventHandler adds a handler. It returns an error if the informer takes no more handlers.
+	AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
+	// GetStore and GetIndexer return the cache.
+	GetStore() cache.Store
+	GetIndexer() cache.Indexer
+}
+
 // SyncFunc compares the desired and the actual state of one key and writes the
 // difference. It must be idempotent and must not depend on which event enqueued the key.
 // It returns nil if nothing is left to do: the object is gone, or its spec is invalid and
@@ -141,7 +150,7 @@ func (l *Loop) Name() string { return l.cfg.Name }
 // enqueues the keys of the object before and after the change. Run waits until the
 // handler has received the initial list. The caller may use the returned registration to
 // remove the handler.
-func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (cache.ResourceEventHandlerRegistration, error) {
+func (l *Loop) Watch(inf Informer, keys func(obj any) []Key) (cache.ResourceEventHandlerRegistration, error) {
 	reg, err := inf.AddEventHandler(l.Handler(keys))
 	if err != nil {
 		return nil, fmt.Errorf("watching for %s: %w", l.cfg.Name, err)
@@ -162,12 +171,12 @@ func (l *Loop) Await(synced ...cache.InformerSynced) {
 
 // Source is an informer, and the keys of each of its objects.
 type Source struct {
-	informer cache.SharedIndexInformer
+	informer Informer
 	keys     func(any) []Key
 }
 
 // From returns the source of the keys that keys returns. Objects of other types have none.
-func From[T any](inf cache.SharedIndexInformer, keys func(T) []Key) Source {
+func From[T any](inf Informer, keys func(T) []Key) Source {
 	return Source{inf, func(obj any) (of []Key) {
 		if o, ok := obj.(T); ok {
 			of = keys(o)
@@ -501,7 +510,7 @@ func Unavailable(err error) bool {
 
 // Changes calls changed for each object of the informer that appears, changes or disappears. An
 // update for which same returns true is no change; same may be nil. The error names the objects.
-func Changes[T any](objects string, informer cache.SharedIndexInformer, same func(before, after T) bool, changed func(T)) (cache.ResourceEventHandlerRegistration, error) {
+func Changes[T any](objects string, informer Informer, same func(before, after T) bool, changed func(T)) (cache.ResourceEventHandlerRegistration, error) {
 	report := func(obj any) {
 		if o, ok := Object[T](obj); ok {
 			changed(o)
@@ -527,7 +536,7 @@ func Changes[T any](objects string, informer cache.SharedIndexInformer, same fun
 type Change func(changed func()) (cache.ResourceEventHandlerRegistration, error)
 
 // ChangeOf returns the Change that Changes finds, of whichever object.
-func ChangeOf[T any](objects string, informer cache.SharedIndexInformer, same func(before, after T) bool) Change {
+func ChangeOf[T any](objects string, informer Informer, same func(before, after T) bool) Change {
 	return func(changed func()) (cache.ResourceEventHandlerRegistration, error) {
 		return Changes(objects, informer, same, func(T) { changed() })
 	}

@@ -11,9 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,28 +26,25 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// Informer is a cache.SharedIndexInformer that calls its handlers one after the other, in
-// the goroutine of the watch. Handlers must not block. They must be added before the
-// informer runs, and it can run only once.
+// Informer is a loop.Informer that calls its handlers one after the other, in the goroutine of
+// the watch. Handlers must not block. They must be added before the informer runs, and it can
+// run only once.
 type Informer struct {
+	// Transform, unless it is nil, changes objects before they enter the cache. It must be set
+	// before the informer runs.
+	Transform cache.TransformFunc
+
 	lw      cache.ListerWatcher
 	example runtime.Object
 	indexer cache.Indexer
 	synced  synced
 
-	mu        sync.Mutex
-	transform cache.TransformFunc
-	handlers  []*registration
-	reflector *cache.Reflector // nil until the informer runs
-	stopped   bool
+	mu       sync.Mutex
+	handlers []*registration
+	runs     bool
 }
 
-var _ cache.SharedIndexInformer = &Informer{}
-
-var (
-	errRuns        = errors.New("the informer is running already")
-	errUnsupported = errors.New("not supported by this informer")
-)
+var errRuns = errors.New("the informer is running already")
 
 // NewInformer returns an Informer for the objects that client lists and watches. client belongs to
 // clientset. example is an object of their type. tweak selects objects, and may be nil.
@@ -112,11 +107,11 @@ func (r *registration) HasSynced() bool { return r.informer.HasSynced() }
 // HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
 func (r *registration) HasSyncedChecker() cache.DoneChecker { return r.informer.synced }
 
-// AddEventHandler implements cache.SharedInformer.
+// AddEventHandler implements loop.Informer.
 func (i *Informer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.reflector != nil {
+	if i.runs {
 		return nil, errRuns
 	}
 	r := &registration{handler, i}
@@ -124,113 +119,21 @@ func (i *Informer) AddEventHandler(handler cache.ResourceEventHandler) (cache.Re
 	return r, nil
 }
 
-// AddEventHandlerWithResyncPeriod implements cache.SharedInformer. The period must be 0.
-func (i *Informer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	if period != 0 {
-		return nil, errUnsupported
-	}
-	return i.AddEventHandler(handler)
-}
-
-// AddEventHandlerWithOptions implements cache.SharedInformer. A resync period must be 0.
-func (i *Informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	if opts.ResyncPeriod != nil && *opts.ResyncPeriod != 0 {
-		return nil, errUnsupported
-	}
-	return i.AddEventHandler(handler)
-}
-
-// RemoveEventHandler implements cache.SharedInformer.
-func (i *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	// each may be using the old list.
-	i.handlers = slices.DeleteFunc(slices.Clone(i.handlers), func(r *registration) bool { return cache.ResourceEventHandlerRegistration(r) == handle })
-	return nil
-}
-
-// GetStore implements cache.SharedInformer.
+// GetStore implements loop.Informer.
 func (i *Informer) GetStore() cache.Store { return i.indexer }
 
-// GetIndexer implements cache.SharedIndexInformer.
+// GetIndexer implements loop.Informer.
 func (i *Informer) GetIndexer() cache.Indexer { return i.indexer }
 
-// AddIndexers implements cache.SharedIndexInformer.
-func (i *Informer) AddIndexers(indexers cache.Indexers) error { return i.indexer.AddIndexers(indexers) }
-
-// GetController implements cache.SharedInformer.
-func (i *Informer) GetController() cache.Controller { return i }
-
-// Run implements cache.SharedInformer.
-func (i *Informer) Run(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	i.RunWithContext(ctx)
-}
-
-// RunWithContext implements cache.SharedInformer.
-func (i *Informer) RunWithContext(ctx context.Context) {
-	i.mu.Lock()
-	if i.reflector != nil {
-		i.mu.Unlock()
-		return
-	}
-	i.reflector = cache.NewReflectorWithOptions(i.lw, i.example, feed{i}, cache.ReflectorOptions{Name: i.synced.name})
-	i.mu.Unlock()
-	i.reflector.RunWithContext(ctx)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.stopped = true
-}
-
-// HasSynced implements cache.SharedInformer. It reports whether all handlers have received
-// the first list.
+// HasSynced reports whether all handlers have received the first list.
 func (i *Informer) HasSynced() bool { return i.synced.is() }
 
-// HasSyncedChecker implements cache.SharedInformer.
-func (i *Informer) HasSyncedChecker() cache.DoneChecker { return i.synced }
-
-// LastSyncResourceVersion implements cache.SharedInformer.
-func (i *Informer) LastSyncResourceVersion() string {
+// RunWithContext lists and watches until ctx is done.
+func (i *Informer) RunWithContext(ctx context.Context) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.reflector == nil {
-		return ""
-	}
-	return i.reflector.LastSyncResourceVersion()
-}
-
-// SetWatchErrorHandler implements cache.SharedInformer. It always fails.
-func (i *Informer) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errUnsupported }
-
-// SetWatchErrorHandlerWithContext implements cache.SharedInformer. It always fails.
-func (i *Informer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
-	return errUnsupported
-}
-
-// SetTransform implements cache.SharedInformer.
-func (i *Informer) SetTransform(transform cache.TransformFunc) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.reflector != nil {
-		return errRuns
-	}
-	i.transform = transform
-	return nil
-}
-
-// IsStopped implements cache.SharedInformer.
-func (i *Informer) IsStopped() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.stopped
+	i.runs = true
+	i.mu.Unlock()
+	cache.NewReflectorWithOptions(i.lw, i.example, feed{i}, cache.ReflectorOptions{Name: i.synced.name}).RunWithContext(ctx)
 }
 
 // feed is the store of a reflector. It updates the cache of an Informer, and then calls the
@@ -320,17 +223,15 @@ func (f feed) set(obj any, listed bool) error {
 }
 
 func (f feed) transformed(obj any) (any, error) {
-	if f.transform == nil { // needs no lock: SetTransform fails once the informer runs
+	if f.Transform == nil {
 		return obj, nil
 	}
-	return f.transform(obj)
+	return f.Transform(obj)
 }
 
+// each needs no lock: no handler can be added once the informer runs.
 func (f feed) each(call func(cache.ResourceEventHandler)) {
-	f.mu.Lock()
-	handlers := f.handlers
-	f.mu.Unlock()
-	for _, h := range handlers {
+	for _, h := range f.handlers {
 		call(h)
 	}
 }

@@ -1,21 +1,20 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 func configMap(name, version string) *corev1.ConfigMap {
@@ -78,10 +77,6 @@ func TestFeed(t *testing.T) {
 	require.Equal(t, []string{"add d@6 false", "missed c@3"}, h.take())
 	require.NoError(t, f.Replace([]any{configMap("a", "7"), configMap("d", "6")}, "7"))
 	require.Equal(t, []string{"update a@4 a@7"}, h.take())
-
-	require.NoError(t, i.RemoveEventHandler(reg))
-	require.NoError(t, f.Add(configMap("e", "8")))
-	require.Empty(t, h.take())
 }
 
 func TestTransform(t *testing.T) {
@@ -90,14 +85,14 @@ func TestTransform(t *testing.T) {
 	_, err := i.AddEventHandler(h.handler())
 	require.NoError(t, err)
 	errNo := errors.New("no")
-	require.NoError(t, i.SetTransform(func(obj any) (any, error) {
+	i.Transform = func(obj any) (any, error) {
 		cm := obj.(*corev1.ConfigMap)
 		if cm.Name == "bad" {
 			return nil, errNo
 		}
 		cm.Data = nil
 		return cm, nil
-	}))
+	}
 	cm := configMap("a", "1")
 	cm.Data = map[string]string{"large": "1"}
 	require.NoError(t, feed{i}.Add(cm))
@@ -109,45 +104,26 @@ func TestTransform(t *testing.T) {
 	require.Empty(t, h.take())
 }
 
-// TestInFactory runs it as factories do: what they start, and what listers find.
-func TestInFactory(t *testing.T) {
+// TestRun lists and watches one namespace.
+func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(configMap("a", "1"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "b"}})
-		factory := informers.NewSharedInformerFactory(client, 0)
 		i := newInformer(client)
-		require.Same(t, i, factory.InformerFor(&corev1.ConfigMap{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return i }))
 		var h heard
 		reg, err := i.AddEventHandler(h.handler())
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		factory.Start(ctx.Done())
-		require.True(t, cache.WaitForCacheSync(ctx.Done(), reg.HasSynced))
+		stop := loop.Start(t.Context(), i.RunWithContext)
+		require.True(t, cache.WaitForCacheSync(t.Context().Done(), reg.HasSynced))
 		_, err = i.AddEventHandler(h.handler())
 		require.ErrorIs(t, err, errRuns)
-		require.ErrorIs(t, i.SetTransform(nil), errRuns)
-		require.False(t, i.IsStopped())
 
-		_, err = client.CoreV1().ConfigMaps("shop").Create(ctx, configMap("c", "2"), metav1.CreateOptions{})
+		_, err = client.CoreV1().ConfigMaps("shop").Create(t.Context(), configMap("c", "2"), metav1.CreateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
-		found, err := factory.Core().V1().ConfigMaps().Lister().ConfigMaps("shop").Get("c")
-		require.NoError(t, err)
-		require.Equal(t, "c", found.Name)
-		require.NoError(t, client.CoreV1().ConfigMaps("shop").Delete(ctx, "a", metav1.DeleteOptions{}))
+		require.ElementsMatch(t, []string{"shop/a", "shop/c"}, i.GetStore().ListKeys())
+		require.NoError(t, client.CoreV1().ConfigMaps("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 		synctest.Wait()
 		require.Equal(t, []string{"add a@1 true", "add c@2 false", "delete a@1"}, h.take())
-		cancel()
-		factory.Shutdown()
-		require.True(t, i.IsStopped())
+		stop()
 	})
-}
-
-func TestUnsupported(t *testing.T) {
-	i := newInformer(fake.NewClientset())
-	_, err := i.AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{}, time.Second)
-	require.ErrorIs(t, err, errUnsupported)
-	_, err = i.AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{}, 0)
-	require.NoError(t, err)
-	require.ErrorIs(t, i.SetWatchErrorHandler(nil), errUnsupported)
-	require.ErrorIs(t, i.SetWatchErrorHandlerWithContext(nil), errUnsupported)
 }

@@ -46,13 +46,13 @@ type Store[T Object] struct {
 	*Writes[T]
 
 	kind     string
-	informer cache.SharedIndexInformer
+	informer loop.Informer
 	api      func(namespace string) API[T]
 }
 
 // New returns the Store of the objects that an informer caches. kind names them in errors. api
 // returns the client of a namespace; "": that of a kind without namespaces.
-func New[T Object](kind string, informer cache.SharedIndexInformer, c clock.PassiveClock, api func(namespace string) API[T]) *Store[T] {
+func New[T Object](kind string, informer loop.Informer, c clock.PassiveClock, api func(namespace string) API[T]) *Store[T] {
 	return &Store[T]{Writes: NewWrites[T](c), kind: kind, informer: informer, api: api}
 }
 

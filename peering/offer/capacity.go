@@ -283,9 +283,7 @@ func (u *usage) watch(ctx context.Context) error {
 	inf := store.NewInformer(u.kube, u.kube.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 	})
-	if err := inf.SetTransform(slim); err != nil {
-		return err
-	}
+	inf.Transform = slim
 	same := func(a, b *corev1.Pod) bool {
 		return a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources)
 	}

@@ -76,7 +76,7 @@ func (r *kindLoop[L, R]) settle(v view[L, R], change int, err error) {
 	now := r.engine.cfg.Clock.Now()
 	switch {
 	case err == nil && (v.have == none || v.have.GetDeletionTimestamp() == nil && !v.stores.remote.WasDeleted(v.have.GetUID())):
-	case err != nil && r.blocked(v.key):
+	case err != nil && r.blocked(v):
 	case loop.IsRefusal(err) && now.Sub(v.stores.changes.refused.Begin(v.key.Name, now)) >= refusedPatience:
 	default:
 		return

@@ -10,17 +10,15 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -73,7 +71,7 @@ type Engine struct {
 	off        []string
 	sweeper    *loop.Loop
 	spaces     *Spaces[*space]
-	hosted     *hosted
+	hosted     hosted
 }
 
 // SweepLoop is the name of the loop that deletes the reflected objects of kinds that are
@@ -122,11 +120,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	wg.Go(func() { errs <- e.sweeper.Run(ctx, 1) })
 	stop := func() {}
 	defer func() { stop() }()
-	defer e.hosted.factory.Shutdown()
-	defer cancel()
-	if err := e.hosted.run(ctx, e.EndpointsChanged); err != nil {
+	watched, err := e.hosted.watch(e.EndpointsChanged)
+	if err != nil {
 		return err
 	}
+	wg.Go(func() { e.hosted.RunWithContext(ctx) })
+	cache.WaitForCacheSync(ctx.Done(), watched.HasSynced)
 	vns, err := loop.Changes("VirtualNodes", e.cfg.VirtualNodes.Informer(), SameReflection, func(*offloadingv1beta1.VirtualNode) { e.Resync() })
 	if err != nil {
 		if ctx.Err() != nil {
@@ -239,7 +238,7 @@ func NotReflected(vn *offloadingv1beta1.VirtualNode, usualLabels, usualAnnotatio
 // space is an offloaded namespace with its informers in both clusters, one per kind.
 type space struct {
 	local, remote string
-	home, there   Factories
+	home, there   Informers
 	// scope has the parts of Scope that are constant.
 	scope Scope
 	// swept is true when the reflected objects of kinds that are off have been deleted.
@@ -251,30 +250,29 @@ type space struct {
 // rights are. After the end of the offloading the provider deletes the twin namespace, and with
 // it the reflected objects.
 func (e *Engine) open(ctx context.Context, local, remote string) *space {
-	ctx, cancel := context.WithCancel(ctx)
 	s := e.newSpace(local, remote)
-	var wg sync.WaitGroup
-	s.stop = func() {
-		cancel()
-		wg.Wait()
-		s.shutdown()
-	}
+	var work []func(context.Context)
 	for _, r := range e.reflectors {
 		synced, err := r.open(s)
 		if err != nil {
-			// Handlers can be added to any informer that has not been stopped. If one fails
+			// Handlers can be added to any informer that does not run yet. If one fails
 			// nevertheless, the kind is not reflected in this namespace.
 			e.cfg.Log.Error("a kind is not reflected", zap.String("loop", r.name()), zap.String("namespace", local), zap.Error(err))
 			continue
 		}
-		wg.Go(func() {
+		work = append(work, func(ctx context.Context) {
 			if cache.WaitForCacheSync(ctx.Done(), synced) {
 				r.enqueue(local)
 				e.cfg.Settled(local, r.resource(), "")
 			}
 		})
 	}
-	s.start(ctx)
+	for _, in := range []Informers{s.home, s.there} {
+		for _, i := range in.byType {
+			work = append(work, i.RunWithContext)
+		}
+	}
+	s.stop = loop.Start(ctx, work...)
 	e.sweepLater(local)
 	e.cfg.Log.Info("reflection of a namespace began", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 	return s
@@ -289,43 +287,17 @@ func (e *Engine) close(s *space) {
 }
 
 func (e *Engine) newSpace(local, remote string) *space {
-	cfg := e.cfg
-	// Only reflected objects are watched, to save memory. A collision with another object
-	// shows as AlreadyExists.
-	ours := func(o *metav1.ListOptions) { o.LabelSelector = e.selector() }
-	s := &space{
-		local: local, remote: remote,
-		home: Factories{
-			Kube:      informers.NewSharedInformerFactoryWithOptions(cfg.Home.Kube, 0, informers.WithNamespace(local), informers.WithTransform(cfg.Transform)),
-			Liqo:      externalversions.NewSharedInformerFactoryWithOptions(cfg.Home.Liqo, 0, externalversions.WithNamespace(local), externalversions.WithTransform(cfg.Transform)),
-			Namespace: local,
-		},
-		there: Factories{
-			Kube: informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Kube, 0, informers.WithNamespace(remote),
-				informers.WithTransform(cfg.Transform), informers.WithTweakListOptions(ours)),
-			Liqo: externalversions.NewSharedInformerFactoryWithOptions(cfg.Remote.Liqo, 0, externalversions.WithNamespace(remote),
-				externalversions.WithTransform(cfg.Transform), externalversions.WithTweakListOptions(ours)),
-			Namespace: remote, Tweak: ours,
-		},
+	in := func(c Clients, namespace, selector string) Informers {
+		return Informers{Clients: c, Namespace: namespace, selector: selector, transform: e.cfg.Transform, byType: map[string]*store.Informer{}}
 	}
-	s.scope = Scope{Home: s.home, ObjectOptions: forge.ObjectOptions{
-		OriginClusterID: cfg.Origin, DestinationClusterID: cfg.Destination, RemoteNamespace: remote,
-	}}
-	return s
-}
-
-// start starts the informers. It passes a context, because with a channel each informer
-// needs one more goroutine.
-func (s *space) start(ctx context.Context) {
-	for _, f := range []Factories{s.home, s.there} {
-		f.Kube.StartWithContext(ctx)
-		f.Liqo.StartWithContext(ctx)
-	}
-}
-
-func (s *space) shutdown() {
-	for _, f := range []Factories{s.home, s.there} {
-		f.Kube.Shutdown()
-		f.Liqo.Shutdown()
+	home := in(e.cfg.Home, local, "")
+	return &space{
+		local: local, remote: remote, home: home,
+		// Only reflected objects are watched, to save memory. A collision with another object
+		// shows as AlreadyExists.
+		there: in(e.cfg.Remote, remote, e.selector()),
+		scope: Scope{Home: home, ObjectOptions: forge.ObjectOptions{
+			OriginClusterID: e.cfg.Origin, DestinationClusterID: e.cfg.Destination, RemoteNamespace: remote,
+		}},
 	}
 }

@@ -123,7 +123,7 @@ func TestShownDeletionIsOfOneObject(t *testing.T) {
 		cm := store.Cached[*corev1.ConfigMap](k.storesOf("shop").local, key)
 		return cm != nil && len(cm.Annotations) > 0
 	}, "the successor is there")
-	k.sawLeave(key) // late
+	k.storesOf("shop").left.Begin("app", time.Now()) // late
 	r.closed.Store(false)
 	r.engine.Resync()
 	r.requireWrites(t, "delete configmaps shop-rome/app")
@@ -474,14 +474,8 @@ func TestClosedIsForgotten(t *testing.T) {
 			eventually(t, func() bool { return k.storesOf("shop") == nil }, "closed")
 			close(closed)
 			r.requireWrites(t, "create configmaps shop-rome/app")
-			require.Never(t, func() bool {
-				k.mu.RLock()
-				defer k.mu.RUnlock()
-				return len(k.sent) > 0 || len(k.told) > 0
-			}, 250*time.Millisecond, 10*time.Millisecond, "nothing is remembered")
-			require.Empty(t, r.events.Events)
-			k.sawLeave(loop.Key{Namespace: "shop", Name: "app"})
-			require.Empty(t, k.left)
+			require.Never(t, func() bool { return len(r.events.Events) > 0 || len(r.engine.Refused()) > 0 },
+				250*time.Millisecond, 10*time.Millisecond, "nothing is remembered")
 		})
 	}
 }

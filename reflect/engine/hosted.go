@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"context"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -17,18 +14,15 @@ import (
 
 // hosted watches the pods that the provider, in the role of a consumer, has offloaded to
 // this cluster. If the peering has one direction only, there are none.
-type hosted struct {
-	factory  informers.SharedInformerFactory
-	informer cache.SharedIndexInformer
-}
+type hosted struct{ *store.Informer }
 
-func newHosted(home kubernetes.Interface, provider string) *hosted {
+func newHosted(home kubernetes.Interface, provider string) hosted {
 	theirs := labels.Set{
 		offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod, offloadingv1beta1.OriginLabel: provider,
 	}.String()
-	f := informers.NewSharedInformerFactoryWithOptions(home, 0, informers.WithTransform(nameOnly),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = theirs }))
-	return &hosted{factory: f, informer: f.Core().V1().Pods().Informer()}
+	i := store.NewInformer(home, home.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) { o.LabelSelector = theirs })
+	i.Transform = nameOnly
+	return hosted{i}
 }
 
 // nameOnly is an informer transform that keeps only the metadata that identifies a pod.
@@ -40,25 +34,18 @@ func nameOnly(obj any) (any, error) {
 }
 
 // has reports whether ref is a pod that the provider has offloaded to this cluster.
-func (h *hosted) has(ref *corev1.ObjectReference) bool {
+func (h hosted) has(ref *corev1.ObjectReference) bool {
 	if ref == nil || ref.Kind != "Pod" {
 		return false
 	}
-	pod := store.Cached[*corev1.Pod](h.informer.GetStore(), cache.NewObjectName(ref.Namespace, ref.Name))
+	pod := store.Cached[*corev1.Pod](h.GetStore(), cache.NewObjectName(ref.Namespace, ref.Name))
 	return pod != nil && (ref.UID == "" || ref.UID == pod.UID)
 }
 
-// run starts the watch, which ends with ctx. It calls changed with the namespace of each
-// pod that was created, deleted or replaced by another of the same name. run returns when
-// the initial list was processed.
-func (h *hosted) run(ctx context.Context, changed func(namespace string)) error {
+// watch calls changed with the namespace of each pod that was created, deleted or replaced by
+// another of the same name.
+func (h hosted) watch(changed func(namespace string)) (cache.ResourceEventHandlerRegistration, error) {
 	// After a gap in the watch, an update can be from one pod to another of the same name.
-	reg, err := loop.Changes("the pods of the provider in this cluster", h.informer,
-		func(before, after *corev1.Pod) bool { return before.UID == after.UID }, func(pod *corev1.Pod) { changed(pod.Namespace) })
-	if err != nil {
-		return err
-	}
-	h.factory.Start(ctx.Done())
-	cache.WaitForCacheSync(ctx.Done(), reg.HasSynced)
-	return nil
+	same := func(before, after *corev1.Pod) bool { return before.UID == after.UID }
+	return loop.Changes("the pods of the provider in this cluster", h, same, func(pod *corev1.Pod) { changed(pod.Namespace) })
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestHosted requires that the pods that the provider has offloaded to this cluster are
@@ -18,12 +19,13 @@ import (
 func TestHosted(t *testing.T) {
 	t.Parallel()
 	home := fake.NewClientset()
+	kubetest.WatchFromList(home)
 	h := newHosted(home, "milan")
-	ctx, cancel := context.WithCancel(t.Context())
 	changed := make(chan string, 10)
-	require.NoError(t, h.run(ctx, func(namespace string) { changed <- namespace }))
-	t.Cleanup(h.factory.Shutdown)
-	t.Cleanup(cancel)
+	watched, err := h.watch(func(namespace string) { changed <- namespace })
+	require.NoError(t, err)
+	t.Cleanup(loop.Start(t.Context(), h.RunWithContext))
+	require.Eventually(t, watched.HasSynced, time.Minute, time.Millisecond)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1", Labels: map[string]string{
 		"liqo.io/managed-by": "shadowpod", "offloading.liqo.io/origin": "milan"}}}
 	kubetest.Create(t, home.CoreV1().Pods("shop"), pod)

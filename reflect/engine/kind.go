@@ -6,18 +6,16 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
@@ -38,39 +36,35 @@ type Clients struct {
 	Liqo versioned.Interface
 }
 
-// Factories create the informers of one namespace.
-type Factories struct {
-	// Kube and Liqo hold the informers for the built-in kinds and for those of liqod.
-	Kube informers.SharedInformerFactory
-	Liqo externalversions.SharedInformerFactory
-	// Namespace is the watched namespace. Tweak narrows the watch by selectors; it may be
-	// nil.
+// Informers are the informers of one namespace in one cluster.
+type Informers struct {
+	Clients
+	// Namespace is the watched namespace.
 	Namespace string
-	Tweak     func(*metav1.ListOptions)
+
+	selector  string
+	transform cache.TransformFunc
+	byType    map[string]*store.Informer
 }
 
-// KubeInformer returns the informer of f.Core for a built-in kind, of which example is an
-// object. It is created if it does not exist. It is an informer of package kube/store,
-// which needs less memory and fewer goroutines than one of client-go.
-func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) store.Client[L]) cache.SharedIndexInformer {
-	return f.Kube.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
-		return store.NewInformer(c, client(c), example, f.Tweak)
-	})
-}
-
-// LiqoInformer is KubeInformer for the kinds of liqod.
-func LiqoInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) store.Client[L]) cache.SharedIndexInformer {
-	return f.Liqo.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
-		return store.NewInformer(c, client(c), example, f.Tweak)
-	})
+// InformerOf returns the informer of a kind, of which example is an object. It is created if it
+// does not exist. client is that of the namespace, and belongs to clientset. An Informer of package
+// kube/store needs less memory and fewer goroutines than one of client-go.
+func InformerOf[L runtime.Object](in Informers, clientset any, client store.Client[L], example runtime.Object) *store.Informer {
+	kind := fmt.Sprintf("%T", example)
+	if in.byType[kind] == nil {
+		i := store.NewInformer(clientset, client, example, func(o *metav1.ListOptions) { o.LabelSelector = in.selector })
+		i.Transform = in.transform
+		in.byType[kind] = i
+	}
+	return in.byType[kind]
 }
 
 // Writer is the part of a typed client with which the engine writes.
 type Writer[T any] interface {
 	store.API[T]
-	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
-	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
+	store.Writer[T]
+	store.Patcher[T]
 }
 
 // Scope is the context of one object: a namespace, the provider and its VirtualNodes. The
@@ -81,7 +75,7 @@ type Scope struct {
 	Policy forge.Policy
 	// Home has the informers of the object's namespace in the consumer. A Kind may use
 	// only those that its Local and Related name, because no others are started.
-	Home Factories
+	Home Informers
 	// VirtualNode reports whether a Node is one of the provider's virtual nodes.
 	VirtualNode func(node string) bool
 	// Hosted reports whether an endpoint is a pod that the provider has offloaded to this
@@ -93,18 +87,18 @@ type Scope struct {
 
 // Kind describes how objects of type L in the consumer (home) become objects of type R in
 // the provider (remote). Its functions are pure, apart from those that receive clients or
-// factories, and apart from reads of the caches in Scope.Home. All must be safe for
+// informers, and apart from reads of the caches in Scope.Home. All must be safe for
 // concurrent use.
 type Kind[L, R Object] struct {
 	// Resource is the name of the kind in the settings, for example "configmap".
 	Resource string
 
 	// Local is the informer of the kind in the consumer, Reader its client.
-	Local  func(Factories) cache.SharedIndexInformer
+	Local  func(Informers) *store.Informer
 	Reader func(c Clients, namespace string) store.Getter[L]
 	// Remote is the informer of the kind in the provider, Writer its client, and List
 	// lists it; it lists a kind that is the same in both clusters in the consumer, too.
-	Remote func(Factories) cache.SharedIndexInformer
+	Remote func(Informers) *store.Informer
 	Writer func(c Clients, namespace string) Writer[R]
 	List   func(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error)
 
@@ -155,7 +149,7 @@ type Kind[L, R Object] struct {
 // Related describes objects in the consumer that affect objects of a Kind.
 type Related struct {
 	// Informer returns the informer of these objects; it may be of another kind.
-	Informer func(Factories) cache.SharedIndexInformer
+	Informer func(Informers) *store.Informer
 	// Keys returns the keys of the objects of the Kind that related affects. The keys must
 	// not depend on anything that can change in related: Keys is called with its new state
 	// only.
@@ -180,8 +174,8 @@ type Choice struct {
 type Description interface {
 	resource() string
 	reflector(e *Engine, setting Setting) reflector
-	leftovers(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) ([]metav1.Object, error)
-	remove(ctx context.Context, c Clients, obj metav1.Object) error
+	// sweep deletes the listed objects, and returns their number.
+	sweep(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (int, error)
 }
 
 // reflector runs one kind.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -34,16 +33,10 @@ type kindLoop[L, R Object] struct {
 
 	mu     sync.RWMutex
 	stores map[string]*stores[R] // by local namespace
-	// told is the last event that was recorded about each object.
-	told map[loop.Key]note
-	// sent is the last write of each object in the provider, by verb.
-	sent map[asked]sent
-	// left has the keys whose deletion the watch in the consumer has reported and no sync
-	// has handled yet.
-	left map[loop.Key]struct{}
 }
 
-// stores are the caches of one kind for one offloaded namespace.
+// stores are the caches of one kind for one offloaded namespace, and what is remembered of its
+// objects, by their names.
 type stores[R Object] struct {
 	space  *space
 	local  cache.Store
@@ -51,6 +44,14 @@ type stores[R Object] struct {
 	synced func() bool
 	// changes has the objects that have changed and whose copy is not known to follow.
 	changes *changes
+	// left has the objects whose deletion the watch in the consumer has reported and no sync has
+	// handled yet.
+	left loop.Since[string]
+
+	// told is the last event that was recorded about each object, and sent the last write of each
+	// object in the provider, by verb. The mutex of the kindLoop guards both.
+	told map[string]note
+	sent map[asked]sent
 }
 
 type note struct {
@@ -62,8 +63,7 @@ type note struct {
 // view is the known state of one object. Fields are nil if an object does not exist.
 type view[L, R Object] struct {
 	key loop.Key
-	// stores are the namespace's stores when the sync began. Once the namespace has been
-	// closed or opened again, results of this sync must not be remembered.
+	// stores are the namespace's stores when the sync began.
 	stores *stores[R]
 	scope  Scope
 	local  L
@@ -85,7 +85,7 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 		return nil // the VirtualNodes are being deleted, and without them the skipped keys are unknown
 	}
 	change := st.changes.of(key.Name) // read before the caches, as left
-	left := r.hasLeft(key)            // read before the cache, which is updated before the handler is called
+	left := st.left.End(key.Name)     // read before the cache, which is updated before the handler is called
 	v := view[L, R]{key: key, stores: st, scope: scope, local: store.Cached[L](st.local, key)}
 	var gone L
 	v.left = left && v.local == gone
@@ -226,7 +226,7 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 		return r.withdraw(ctx, v)
 	case nothing:
 		if v.have == none { // and none is wanted
-			r.forgetSent(v.key, create, update, replace)
+			r.forgetSent(v, create, update, replace)
 		}
 	}
 	return nil
@@ -235,8 +235,7 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	r := &kindLoop[L, R]{
 		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
-		stores: map[string]*stores[R]{}, told: map[loop.Key]note{},
-		sent: map[asked]sent{}, left: map[loop.Key]struct{}{},
+		stores: map[string]*stores[R]{},
 	}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
 	return r
@@ -253,12 +252,14 @@ func (r *kindLoop[L, R]) run(ctx context.Context) error { return r.loop.Run(ctx,
 
 func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	local, remote := r.Local(s.home), r.Remote(s.there)
-	if err := local.AddIndexers(r.Indexers); err != nil {
+	if err := local.GetIndexer().AddIndexers(r.Indexers); err != nil {
 		return nil, fmt.Errorf("indexing for %s: %w", r.name(), err)
 	}
 	clients := r.engine.cfg.Remote
-	st := &stores[R]{space: s, local: local.GetStore(), changes: newChanges(), remote: store.New(r.Resource, remote, r.engine.cfg.Clock,
-		func(namespace string) store.API[R] { return r.Writer(clients, namespace) })}
+	st := &stores[R]{
+		space: s, local: local.GetStore(), changes: newChanges(), told: map[string]note{}, sent: map[asked]sent{},
+		remote: store.New(r.Resource, remote, r.engine.cfg.Clock, func(namespace string) store.API[R] { return r.Writer(clients, namespace) }),
+	}
 	var registered []cache.ResourceEventHandlerRegistration
 	var errs []error
 	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
@@ -274,7 +275,7 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 		Set: func(_, o L) { changed(o.GetName()) },
 		Gone: func(o L, missed bool) {
 			if !missed {
-				r.sawLeave(loop.Key{Namespace: s.local, Name: o.GetName()})
+				st.left.Begin(o.GetName(), r.engine.cfg.Clock.Now())
 			}
 			changed(o.GetName())
 		},
@@ -305,28 +306,6 @@ func (r *kindLoop[L, R]) closeSpace(s *space) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.stores, s.local)
-	ofSpace := func(key loop.Key) bool { return key.Namespace == s.local }
-	maps.DeleteFunc(r.told, func(key loop.Key, _ note) bool { return ofSpace(key) })
-	maps.DeleteFunc(r.sent, func(a asked, _ sent) bool { return ofSpace(a.key) })
-	maps.DeleteFunc(r.left, func(key loop.Key, _ struct{}) bool { return ofSpace(key) })
-}
-
-func (r *kindLoop[L, R]) sawLeave(key loop.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stores[key.Namespace] != nil {
-		r.left[key] = struct{}{}
-	}
-}
-
-// hasLeft reports whether the watch in the consumer has reported the deletion of the
-// object. It clears the record.
-func (r *kindLoop[L, R]) hasLeft(key loop.Key) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, left := r.left[key]
-	delete(r.left, key)
-	return left
 }
 
 func (r *kindLoop[L, R]) add(namespace, name string) {
@@ -357,22 +336,20 @@ func (r *kindLoop[L, R]) storesOf(namespace string) *stores[R] {
 	return r.stores[namespace]
 }
 
-// closed reports whether the namespace was closed since the view was taken. The caller
-// holds mu.
-func (r *kindLoop[L, R]) closed(v view[L, R]) bool { return r.stores[v.key.Namespace] != v.stores }
-
-// leftovers lists the reflected objects of a kind that is off.
-func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) ([]metav1.Object, error) {
+func (k Kind[L, R]) sweep(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (found int, err error) {
 	list, err := k.List(ctx, c, namespace, opts)
 	if err != nil {
-		return nil, fmt.Errorf("listing what is left of %s: %w", k.Resource, err)
+		return 0, fmt.Errorf("listing what is left of %s: %w", k.Resource, err)
 	}
 	all, err := store.Items[metav1.Object](list)
-	return slices.DeleteFunc(all, func(m metav1.Object) bool { return m.GetDeletionTimestamp() != nil }), err
-}
-
-func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) error {
-	return store.Delete(ctx, "what is left of "+k.Resource, k.Writer(c, obj.GetNamespace()), obj)
+	errs := []error{err}
+	for _, obj := range all {
+		if obj.GetDeletionTimestamp() == nil {
+			found++
+			errs = append(errs, store.Delete(ctx, "what is left of "+k.Resource, k.Writer(c, namespace), obj))
+		}
+	}
+	return found, errors.Join(errs...)
 }
 
 // ours reports whether an object in the provider was reflected by this consumer.
@@ -381,20 +358,17 @@ func ours(obj metav1.Object, s Scope) bool {
 	return labels[offloadingv1beta1.OriginLabel] == s.OriginClusterID && labels[offloadingv1beta1.DestinationLabel] == s.DestinationClusterID
 }
 
-// tell records a warning event about the local object if its message is new. An empty
-// message resets the memory of the last one.
+// tell records a warning event about the local object if its message is new, and the namespace was
+// not closed since the view was taken. An empty message resets the memory of the last one.
 func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool) {
 	var none L
 	r.mu.Lock()
-	if r.closed(v) {
-		r.mu.Unlock()
-		return
-	}
-	news := r.told[v.key].text != message
+	told := v.stores.told
+	news := told[v.key.Name].text != message && r.stores[v.key.Namespace] == v.stores
 	if message == "" {
-		delete(r.told, v.key)
+		delete(told, v.key.Name)
 	} else {
-		r.told[v.key] = note{reason, message, blocked}
+		told[v.key.Name] = note{reason, message, blocked}
 	}
 	r.mu.Unlock()
 	if news && message != "" && v.local != none {
@@ -405,18 +379,20 @@ func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool
 func (r *kindLoop[L, R]) refusals() (out []offloadingv1beta1.RefusedObject) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for key, n := range r.told {
-		if n.reason == offloadingv1beta1.ReasonFailedReflection {
-			out = append(out, offloadingv1beta1.RefusedObject{Kind: r.Resource, Namespace: key.Namespace, Name: key.Name, Cause: n.text})
+	for namespace, st := range r.stores {
+		for name, n := range st.told {
+			if n.reason == offloadingv1beta1.ReasonFailedReflection {
+				out = append(out, offloadingv1beta1.RefusedObject{Kind: r.Resource, Namespace: namespace, Name: name, Cause: n.text})
+			}
 		}
 	}
 	return out
 }
 
-func (r *kindLoop[L, R]) blocked(key loop.Key) bool {
+func (r *kindLoop[L, R]) blocked(v view[L, R]) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.told[key].blocked
+	return v.stores.told[v.key.Name].blocked
 }
 
 // MergePatch returns the JSON merge patch (RFC 7396) from have to merged, or nil if they
@@ -436,18 +412,12 @@ func MergePatch[R Object](have, merged R) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("comparing the object as it is and as wanted: %w", err)
 	}
-	patch := map[string]any{}
+	patch := store.Patch{}
 	if err := json.Unmarshal(diff, &patch); err != nil {
 		return nil, fmt.Errorf("reading the difference: %w", err)
 	}
 	if len(patch) == 0 {
 		return nil, nil
 	}
-	metadata, ok := patch["metadata"].(map[string]any)
-	if !ok {
-		metadata = map[string]any{}
-		patch["metadata"] = metadata
-	}
-	metadata["uid"] = have.GetUID()
-	return json.Marshal(patch)
+	return store.EncodePatch(patch, have)
 }

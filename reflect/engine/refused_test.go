@@ -13,7 +13,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestARefusalIsToldInFewWords covers a provider that answers with a very long error
@@ -30,7 +29,7 @@ func TestARefusalIsToldInFewWords(t *testing.T) {
 	k := r.engine.reflectors[0].(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	require.Less(t, len(k.told[loop.Key{Namespace: "shop", Name: "app"}].text), 2000, "nor is more remembered")
+	require.Less(t, len(k.stores["shop"].told["app"].text), 2000, "nor is more remembered")
 }
 
 // TestRefused: what the provider refuses is known as long as it refuses it, whether it refuses the object or a

@@ -16,10 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -37,10 +35,8 @@ const tenant = "liqo-tenant-milan"
 
 // configMaps returns a Kind like those of package kinds.
 func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
-	watch := func(f Factories) cache.SharedIndexInformer {
-		return KubeInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) store.Client[*corev1.ConfigMapList] {
-			return c.CoreV1().ConfigMaps(f.Namespace)
-		})
+	watch := func(in Informers) *store.Informer {
+		return InformerOf(in, in.Kube, in.Kube.CoreV1().ConfigMaps(in.Namespace), &corev1.ConfigMap{})
 	}
 	return Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
 		Resource: "configmap", Local: watch, Remote: watch,

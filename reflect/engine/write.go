@@ -41,15 +41,12 @@ func (r *kindLoop[L, R]) writer(s Scope) Writer[R] {
 }
 
 func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) error {
-	c, err := changeOf(anyone, w.want, nil)
-	if err != nil {
-		return err
-	}
-	last, now := r.lastSent(v.key, create), r.engine.cfg.Clock.Now()
+	c := changeOf(anyone, w.want, nil)
+	last, now := r.lastSent(v, create), r.engine.cfg.Clock.Now()
 	if wait, _ := last.due(c, "", now); wait > 0 {
 		return loop.After(wait)
 	}
-	if r.blocked(v.key) {
+	if r.blocked(v) {
 		// A get costs the provider less than a create that fails.
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
 			return err
@@ -64,7 +61,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	})
 	switch {
 	case err == nil:
-		return r.made(v, w, written)
+		r.made(v, w, written)
 	case apierrors.IsAlreadyExists(err):
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
 			return err
@@ -148,11 +145,8 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	if err != nil {
 		return err
 	}
-	c, err := changeOf(v.have.GetUID(), w.want, patch)
-	if err != nil {
-		return err
-	}
-	last := r.lastSent(v.key, update)
+	c := changeOf(v.have.GetUID(), w.want, patch)
+	last := r.lastSent(v, update)
 	wait, ok, err := r.repair(v, merged, last, c)
 	switch {
 	case err != nil:
@@ -250,9 +244,9 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 	err := v.stores.remote.Delete(ctx, v.have)
 	switch {
 	case err == nil:
-		r.forgetSent(v.key, create, update, replace) // the object may be wanted again before its deletion ends
+		r.forgetSent(v, create, update, replace) // the object may be wanted again before its deletion ends
 	case v.left:
-		r.sawLeave(v.key) // the retry must still distinguish the deletion from a loss
+		v.stores.left.Begin(v.key.Name, r.engine.cfg.Clock.Now()) // the retry must still distinguish the deletion from a loss
 	}
 	return err
 }
@@ -285,32 +279,21 @@ func (e *Engine) sweep(ctx context.Context, key loop.Key) error {
 	}
 	var errs []error
 	for _, c := range e.cfg.Kinds {
-		if c.Setting.Workers == 0 {
-			errs = append(errs, e.sweepKind(ctx, c.Kind, s))
+		if c.Setting.Workers > 0 {
+			continue
 		}
+		found, err := c.Kind.sweep(ctx, e.cfg.Remote, s.remote, metav1.ListOptions{LabelSelector: e.selector()})
+		if found > 0 {
+			e.cfg.Log.Info("removing what is left of a kind that is off", zap.String("resource", c.Kind.resource()),
+				zap.String("remoteNamespace", s.remote), zap.Int("objects", found))
+		}
+		errs = append(errs, store.IgnoreNotFound(err))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	s.swept.Store(true)
 	return nil
-}
-
-func (e *Engine) sweepKind(ctx context.Context, k Description, s *space) error {
-	left, err := k.leftovers(ctx, e.cfg.Remote, s.remote, metav1.ListOptions{LabelSelector: e.selector()})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil || len(left) == 0 {
-		return err
-	}
-	e.cfg.Log.Info("removing what is left of a kind that is off", zap.String("resource", k.resource()),
-		zap.String("remoteNamespace", s.remote), zap.Int("objects", len(left)))
-	var errs []error
-	for _, obj := range left {
-		errs = append(errs, k.remove(ctx, e.cfg.Remote, obj))
-	}
-	return errors.Join(errs...)
 }
 
 // anyone replaces the UID for objects that are created several times under one name:
@@ -320,8 +303,8 @@ const anyone = types.UID("")
 // asked is the key of the last write. Create, update and replace are recorded separately,
 // because a create follows each replace and would overwrite its record.
 type asked struct {
-	key loop.Key
-	do  verb
+	name string
+	do   verb
 }
 
 // change identifies a write.
@@ -399,11 +382,8 @@ func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wa
 // remake deletes an object that differs in immutable fields, or that would mislead clients as
 // the provider refuses its change. The deletion triggers a new sync, which creates it again.
 func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) error {
-	c, err := changeOf(anyone, w.want, nil)
-	if err != nil {
-		return err
-	}
-	last, now := r.lastSent(v.key, replace), r.engine.cfg.Clock.Now()
+	c := changeOf(anyone, w.want, nil)
+	last, now := r.lastSent(v, replace), r.engine.cfg.Clock.Now()
 	wait, ok := last.due(c, string(v.have.GetUID()), now)
 	switch {
 	case !ok:
@@ -416,56 +396,47 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 		return err
 	}
 	r.remember(v, replace, last.again(c, now))
-	r.forgetSent(v.key, create) // the following create must not wait
+	r.forgetSent(v, create) // the following create must not wait
 	return nil
 }
 
 // made records a created object that an admission webhook has made immutable with a
 // different content. A further replacement would give the same result.
-func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
+func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) {
 	if r.Replaces == nil || !r.Replaces(written, w.want) {
-		return nil
+		return
 	}
-	c, err := changeOf(anyone, w.want, nil)
-	if err != nil {
-		return err
-	}
-	next := r.lastSent(v.key, replace)
+	c := changeOf(anyone, w.want, nil)
+	next := r.lastSent(v, replace)
 	if next.change != c {
 		next = sent{change: c}
 	}
 	next.answer = string(written.GetUID())
 	r.remember(v, replace, next)
-	return nil
 }
 
 // changeOf returns the identity of a write. patch is nil if the whole object is sent.
-func changeOf(object types.UID, want any, patch []byte) (change, error) {
-	body, err := json.Marshal(want)
-	if err != nil {
-		return change{}, fmt.Errorf("encoding the object as wanted: %w", err)
-	}
-	return change{object, sha256.Sum256(body), sha256.Sum256(patch)}, nil
+func changeOf(object types.UID, want any, patch []byte) change {
+	body, _ := json.Marshal(want) // encoding an object of an API server never fails
+	return change{object, sha256.Sum256(body), sha256.Sum256(patch)}
 }
 
-func (r *kindLoop[L, R]) lastSent(key loop.Key, do verb) sent {
+func (r *kindLoop[L, R]) lastSent(v view[L, R], do verb) sent {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.sent[asked{key, do}]
+	return v.stores.sent[asked{v.key.Name, do}]
 }
 
 func (r *kindLoop[L, R]) remember(v view[L, R], do verb, s sent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed(v) {
-		r.sent[asked{v.key, do}] = s
-	}
+	v.stores.sent[asked{v.key.Name, do}] = s
 }
 
-func (r *kindLoop[L, R]) forgetSent(key loop.Key, verbs ...verb) {
+func (r *kindLoop[L, R]) forgetSent(v view[L, R], verbs ...verb) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, do := range verbs {
-		delete(r.sent, asked{key, do})
+		delete(v.stores.sent, asked{v.key.Name, do})
 	}
 }

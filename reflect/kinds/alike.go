@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
@@ -23,8 +22,8 @@ type objects[T any, L runtime.Object] interface {
 
 // alike describes the watches and clients of a kind that is the same in both clusters.
 func alike[T engine.Object, L runtime.Object](resource string, example T, client func(kubernetes.Interface, string) objects[T, L]) engine.Kind[T, T] {
-	watch := func(f engine.Factories) cache.SharedIndexInformer {
-		return engine.KubeInformer(f, example, func(c kubernetes.Interface) store.Client[L] { return client(c, f.Namespace) })
+	watch := func(in engine.Informers) *store.Informer {
+		return engine.InformerOf[L](in, in.Kube, client(in.Kube, in.Namespace), example)
 	}
 	return engine.Kind[T, T]{
 		Resource: resource, Local: watch, Remote: watch,

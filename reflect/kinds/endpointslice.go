@@ -7,10 +7,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
@@ -24,15 +22,11 @@ import (
 func EndpointSlices(services engine.Setting, external forge.External) engine.Description {
 	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
 		Resource: "endpointslice",
-		Local: func(f engine.Factories) cache.SharedIndexInformer {
-			return engine.KubeInformer(f, &discoveryv1.EndpointSlice{}, func(c kubernetes.Interface) store.Client[*discoveryv1.EndpointSliceList] {
-				return c.DiscoveryV1().EndpointSlices(f.Namespace)
-			})
+		Local: func(in engine.Informers) *store.Informer {
+			return engine.InformerOf(in, in.Kube, in.Kube.DiscoveryV1().EndpointSlices(in.Namespace), &discoveryv1.EndpointSlice{})
 		},
-		Remote: func(f engine.Factories) cache.SharedIndexInformer {
-			return engine.LiqoInformer(f, &offloadingv1beta1.ShadowEndpointSlice{}, func(c versioned.Interface) store.Client[*offloadingv1beta1.ShadowEndpointSliceList] {
-				return c.OffloadingV1beta1().ShadowEndpointSlices(f.Namespace)
-			})
+		Remote: func(in engine.Informers) *store.Informer {
+			return engine.InformerOf(in, in.Liqo, in.Liqo.OffloadingV1beta1().ShadowEndpointSlices(in.Namespace), &offloadingv1beta1.ShadowEndpointSlice{})
 		},
 		Reader: func(c engine.Clients, namespace string) store.Getter[*discoveryv1.EndpointSlice] {
 			return c.Kube.DiscoveryV1().EndpointSlices(namespace)
@@ -113,8 +107,8 @@ func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.End
 }
 
 // serviceOf returns the Service that an EndpointSlice belongs to, or nil.
-func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Factories) *corev1.Service {
-	return store.Known(home.Kube.Core().V1().Services().Lister().Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName]))
+func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Informers) *corev1.Service {
+	return store.Cached[*corev1.Service](serviceKind().Local(home).GetStore(), cache.NewObjectName(slice.Namespace, slice.Labels[discoveryv1.LabelServiceName]))
 }
 
 // serviceIndex is the index of EndpointSlices by the name of their Service.

@@ -48,12 +48,12 @@ func selected[T engine.Object, L runtime.Object](kind string, example T, clients
 }, selector string, transform cache.TransformFunc, c clock.PassiveClock,
 ) (*store.Store[T], *store.Informer) {
 	informer := store.NewInformer[L](clientset, client, example, func(o *metav1.ListOptions) { o.LabelSelector = selector })
-	_ = informer.SetTransform(transform) // fails only for an informer that runs
+	informer.Transform = transform
 	return store.New(kind, informer, c, func(string) store.API[T] { return client }), informer
 }
 
-// handled returns the HasSynced of a handler. Handlers can be added to any informer that has not
-// been stopped. If one fails nevertheless, it never counts as synced.
+// handled returns the HasSynced of a handler. Handlers can be added to any informer that does
+// not run yet. If one fails nevertheless, it never counts as synced.
 func handled(reg cache.ResourceEventHandlerRegistration, err error) cache.InformerSynced {
 	if err != nil {
 		return func() bool { return false }
