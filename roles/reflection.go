@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -129,17 +130,5 @@ func (r *reflection) behind(ctx context.Context, namespace, remote string, named
 	return r.resting.BehindLive(ctx, namespace, remote, named, existed)
 }
 
-// resync enqueues all objects, if this process reflects the shared kinds now.
-func (r *reflection) resync() {
-	if e := r.running.Get(); e != nil {
-		e.Resync()
-	}
-}
-
-// endpointsChanged enqueues the objects of a namespace that have endpoints, if this process reflects the
-// shared kinds now.
-func (r *reflection) endpointsChanged(namespace string) {
-	if e := r.running.Get(); e != nil {
-		e.EndpointsChanged(namespace)
-	}
-}
+// current returns the engine that runs, or the one that never does and holds no objects.
+func (r *reflection) current() *engine.Engine { return cmp.Or(r.running.Get(), r.resting) }

@@ -297,7 +297,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
 		OnState: v.tell, Log: v.env.Log,
 		OnOpen: func() {
-			shared.resync()
+			shared.current().Resync()
 			pods.Resync()
 			claims.Resync()
 		},
@@ -330,7 +330,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return err
 	}
-	v.addressed.Swap(addressed{vn.Spec.ClusterID, pods.Resync, shared.endpointsChanged})
+	v.addressed.Swap(addressed{vn.Spec.ClusterID, pods.Resync, func(namespace string) { shared.current().EndpointsChanged(namespace) }})
 	defer v.addressed.Swap(addressed{})
 	losses, namespaces, err := v.newLosses(local)
 	if err != nil {
@@ -341,8 +341,8 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	defer stop()
-	work := together(pods.Run, claims.Run, shared.run, losses.Run, v.answerNodePorts(offloaded))
-	return v.runTerm(ctx, check, work, local, maps, nodes, namespaces, volumes)
+	defer loop.Start(ctx, check.Run)()
+	return together(pods.Run, claims.Run, shared.run, losses.Run, v.answerNodePorts(offloaded), runFactories(local, maps, nodes, namespaces, volumes))(ctx)
 }
 
 // answerNodePorts returns what answers the node ports of Services in offloaded namespaces at the address of the node.
@@ -411,17 +411,6 @@ func (v *vkubelet) apiAccess() forge.APIAccess {
 		access.Host, access.Port = host, port
 	}
 	return access
-}
-
-func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(context.Context) error, factories ...factory) error {
-	ctx, cancel := context.WithCancel(ctx)
-	for _, f := range factories {
-		f.Start(ctx.Done())
-		defer f.Shutdown()
-	}
-	defer cancel()
-	defer loop.Start(ctx, check.Run)()
-	return work(ctx)
 }
 
 // recordedUID reads the UID that the ForeignCluster has recorded for a peer.
