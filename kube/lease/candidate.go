@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // jitter spreads the attempts of several candidates.
 const jitter = 1.2
-
-func jittered(d time.Duration, by float64) time.Duration { return time.Duration(by * float64(d)) }
 
 // candidacy is what a candidate knows of the lease.
 type candidacy struct {
@@ -68,10 +68,7 @@ func (r *Runner) pause(ctx context.Context, c *candidacy) {
 	if c.have != nil && !r.free(c) {
 		period = min(period, c.left(r.cfg.Duration))
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(period):
-	}
+	_ = loop.Pause(ctx, period)
 }
 
 // attempt follows the lease while another candidate holds it, and writes it once it is free.
@@ -106,7 +103,7 @@ func (r *Runner) attempt(ctx context.Context, c *candidacy) (*coordinationv1.Lea
 		return nil, nil
 	}
 	if err == nil && c.have != nil && Holder(c.have) != r.cfg.Identity {
-		r.took(Holder(c.have))
+		r.before.Swap(Holder(c.have))
 	}
 	return held, err
 }
@@ -118,7 +115,7 @@ func (r *Runner) free(c *candidacy) bool {
 		return true
 	}
 	by := Holder(c.have)
-	return by == "" || by == r.cfg.Identity || r.cfg.Inherits(by) || c.left(r.cfg.Duration) <= 0
+	return by == "" || by == r.cfg.Identity || r.cfg.Inherits != nil && r.cfg.Inherits(by) || c.left(r.cfg.Duration) <= 0
 }
 
 // follow watches the lease until it is free, which an expired one is, too, or until it is

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // errTaken means that another candidate holds the lease.
@@ -68,12 +70,7 @@ func (r *Runner) keep(ctx context.Context, held *coordinationv1.Lease) {
 	began, period := r.cfg.Clock.Now(), r.cfg.RetryPeriod
 	for {
 		// The period counts from the beginning of the last request, however long that took.
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(min(period-r.cfg.Clock.Since(began), r.fence.left())):
-		}
-		if r.fence.left() <= 0 {
+		if loop.Pause(ctx, min(period-r.cfg.Clock.Since(began), r.fence.left())) != nil || r.fence.left() <= 0 {
 			return
 		}
 		began, period = r.cfg.Clock.Now(), r.cfg.RetryPeriod

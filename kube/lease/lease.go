@@ -13,21 +13,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 var errLost = errors.New("lease lost")
 
-// releaseTimeout bounds the attempts of a terminating process to release its lease.
-const releaseTimeout = 5 * time.Second
+const (
+	// releaseTimeout bounds the attempts of a terminating process to release its lease.
+	releaseTimeout = 5 * time.Second
+	// calm is the number of durations from the beginning of a candidacy after which a lost lease is
+	// taken again at once.
+	calm = 10
+	// longestPause is the longest back-off after a lost lease in retry periods, without jitter.
+	longestPause = 8
+)
 
 // Config is the configuration of a Runner.
 type Config struct {
@@ -65,19 +74,14 @@ type Config struct {
 type Runner struct {
 	cfg   Config
 	fence *Fence
-
-	mu sync.Mutex
 	// before held the lease when this process took it; empty: this process does not hold the
 	// lease, or nobody held it.
-	before string
+	before loop.Value[string]
 }
 
 // New returns a Runner, or an error if cfg is invalid. It starts no goroutines and sends
 // no requests.
 func New(cfg Config) (*Runner, error) {
-	if cfg.Inherits == nil {
-		cfg.Inherits = func(string) bool { return false }
-	}
 	if cfg.Saw == nil {
 		cfg.Saw = func(string) {}
 	}
@@ -99,7 +103,7 @@ func (c Config) validate() error {
 		return wrong("the identity is empty: a name that no other candidate has is accepted")
 	case c.RetryPeriod <= 0:
 		return wrong("a retry period of %s is not accepted: more than 0 is", c.RetryPeriod)
-	case c.RenewDeadline <= jittered(c.RetryPeriod, jitter):
+	case c.RenewDeadline <= time.Duration(jitter*float64(c.RetryPeriod)):
 		return wrong("a renew deadline of %s is not accepted: more than %g times the retry period of %s is", c.RenewDeadline, jitter, c.RetryPeriod)
 	case c.Duration <= c.RenewDeadline:
 		return wrong("a duration of %s is not accepted: more than the renew deadline of %s is", c.Duration, c.RenewDeadline)
@@ -112,30 +116,29 @@ func (r *Runner) Fence() *Fence { return r.fence }
 
 // Took reports whether this process holds the lease and has taken it from this holder, who
 // had not released it.
-func (r *Runner) Took(holder string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return holder != "" && r.before == holder
-}
-
-func (r *Runner) took(holder string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.before = holder
-}
+func (r *Runner) Took(holder string) bool { return holder != "" && r.before.Get() == holder }
 
 // Run is a candidate for the lease until ctx is done, and calls work while it holds the
 // lease. The context of work is cancelled when ctx is done or the lease is lost. work
-// must return then, and Run waits for it. After a lost lease Run is a candidate again. If
+// must return then, and Run waits for it. After a lost lease Run is a candidate again. The first
+// time it is one at once. If it loses the lease again soon, it backs off, because work lists
+// everything when it begins: processes that lose their leases by load would add to the load. If
 // work returns by itself, Run returns its error; if ctx is done, Run returns nil. In both
 // cases it first releases the lease, for which it tries for at most 5 seconds. It never
 // releases the lease while work is running.
 func (r *Runner) Run(ctx context.Context, work func(ctx context.Context) error) error {
+	var pause time.Duration
 	for ctx.Err() == nil {
+		began := r.cfg.Clock.Now()
 		done, err := r.term(ctx, work)
 		if done || err != nil {
 			return err
 		}
+		if r.cfg.Clock.Since(began) > calm*r.cfg.Duration {
+			pause = 0
+		}
+		_ = loop.Pause(ctx, wait.Jitter(pause, 1))
+		pause = min(2*pause+r.cfg.RetryPeriod, longestPause*r.cfg.RetryPeriod)
 	}
 	return nil
 }
@@ -162,7 +165,7 @@ func (r *Runner) term(ctx context.Context, work func(ctx context.Context) error)
 	stop()
 	<-kept
 	r.fence.shut()
-	r.took("")
+	r.before.Swap("")
 	if errors.Is(err, errLost) {
 		return false, nil
 	}
@@ -177,7 +180,7 @@ func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Contex
 	defer cancel()
 	stopWatching := context.AfterFunc(leading, func() {
 		r.fence.shut()
-		r.took("")
+		r.before.Swap("")
 		cancel()
 	})
 	defer stopWatching()
@@ -215,8 +218,6 @@ func (r *Runner) giveBack(ctx context.Context) error {
 	next, now := have.DeepCopy(), metav1.NewMicroTime(r.cfg.Clock.Now())
 	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1) // 0 is not valid
 	next.Spec.AcquireTime, next.Spec.RenewTime = &now, &now
-	ctx, cancel := context.WithTimeout(ctx, r.requestTimeout())
-	defer cancel()
 	given, err := r.leases().Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("clearing the holder: %w", err)

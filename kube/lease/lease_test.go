@@ -208,6 +208,49 @@ func TestServerAwayCostsTheLeaseButNotTheProcess(t *testing.T) {
 	})
 }
 
+// A process that loses its lease by load, again and again, backs off: its work lists everything
+// when it begins. After a lease that it kept for longer it begins again at once.
+func TestLeaseThatIsLostAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		var lists int
+		var lost, began time.Time
+		var loaded atomic.Bool
+		loaded.Store(true)
+		r := newRunner(t, s, "a")
+		stop := kubetest.Run(t, func(ctx context.Context) error {
+			return r.Run(ctx, func(ctx context.Context) error {
+				lists++
+				began = time.Now()
+				s.away.Store(loaded.Load())
+				<-ctx.Done()
+				lost = time.Now()
+				s.away.Store(false)
+				return nil
+			})
+		})
+		time.Sleep(renewDeadline + time.Second)
+		synctest.Wait()
+		require.Equal(t, 2, lists)
+		require.Less(t, began.Sub(lost), time.Second, "the first time")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		// A term of renewDeadline, and 1 to 2 times longestPause without the lease.
+		require.LessOrEqual(t, lists, 10*60/(10+16)+6)
+		require.GreaterOrEqual(t, lists, 10*60/(10+2*16))
+		loaded.Store(false)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		steady := lists
+		s.away.Store(true)
+		time.Sleep(renewDeadline + retryPeriod)
+		synctest.Wait()
+		require.Equal(t, steady+1, lists)
+		require.Less(t, began.Sub(lost), time.Second, "the first time again")
+		stop()
+	})
+}
+
 func TestTakeOverWaitsOutTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := newServer(), &diary{}
