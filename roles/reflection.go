@@ -5,12 +5,14 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -43,6 +45,7 @@ func (v *vkubelet) newReflection(to engine.Target, config *rest.Config, settled 
 		Log: v.env.Log, Clock: v.env.Clock,
 		// All writes of a reflection pass the fence of the vkubelet's own Lease, too.
 		Inherits: v.home.lease.Took,
+		Alone:    v.alone,
 	})
 	if err != nil {
 		return nil, err
@@ -62,6 +65,11 @@ func (v *vkubelet) newReflection(to engine.Target, config *rest.Config, settled 
 			v.env.Tracker.Forget(name)
 		}
 	}}, nil
+}
+
+// alone reports whether this virtual node is the only one of its provider.
+func (v *vkubelet) alone() bool {
+	return len(store.Listed(v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).List(labels.Everything()))) == 1
 }
 
 // externalAddress returns the lookup of the addresses of endpoints that are no pods. It is nil without the

@@ -21,7 +21,7 @@ import (
 )
 
 // TestPodLookup: of all that may be missing only the pod itself means that it is not on the
-// node.
+// node. The VirtualNodes that it looks up are those among which the reflection elects its leader.
 func TestPodLookup(t *testing.T) {
 	const tenant = "liqo-tenant-milan"
 	core := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.PodSpec{NodeName: "milan"}})
@@ -54,4 +54,7 @@ func TestPodLookup(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "kubeconfigSecretRef")
 	}, time.Minute, 5*time.Millisecond, "the Secret with the credentials is not there")
 	require.False(t, apierrors.IsNotFound(err), err)
+	require.True(t, v.alone())
+	kubetest.Create(t, liqod.OffloadingV1beta1().VirtualNodes(tenant), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-b"}})
+	require.Eventually(t, func() bool { return !v.alone() }, time.Minute, 5*time.Millisecond, "of two virtual nodes none is alone")
 }

@@ -31,8 +31,10 @@ func (r *Runner) write(ctx context.Context, have *coordinationv1.Lease) (*coordi
 	defer cancel()
 	var got *coordinationv1.Lease
 	var err error
-	sent, booted := r.cfg.Clock.Now(), r.fence.boot()
-	if next := r.next(have, sent); have == nil {
+	sent, booted, duration := r.cfg.Clock.Now(), r.fence.boot(), r.duration()
+	deadline := duration - (r.cfg.Duration - r.cfg.RenewDeadline)
+	r.fence.narrow(sent, booted, deadline)
+	if next := r.next(have, sent, duration); have == nil {
 		got, err = r.leases().Create(ctx, next, metav1.CreateOptions{})
 	} else {
 		got, err = r.leases().Update(ctx, next, metav1.UpdateOptions{})
@@ -41,12 +43,22 @@ func (r *Runner) write(ctx context.Context, have *coordinationv1.Lease) (*coordi
 		return nil, fmt.Errorf("writing the lease: %w", err)
 	}
 	r.cfg.Saw(got.ResourceVersion)
-	r.fence.open(sent, booted)
+	r.fence.open(sent, booted, deadline)
 	return got, nil
 }
 
+// longer is the factor of the duration while Config.Alone reports true.
+const longer = 5
+
+func (r *Runner) duration() time.Duration {
+	if r.cfg.Alone != nil && r.cfg.Alone() {
+		return longer * r.cfg.Duration
+	}
+	return r.cfg.Duration
+}
+
 // next returns the lease with this process as its holder.
-func (r *Runner) next(have *coordinationv1.Lease, at time.Time) *coordinationv1.Lease {
+func (r *Runner) next(have *coordinationv1.Lease, at time.Time, duration time.Duration) *coordinationv1.Lease {
 	next, now := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.cfg.Namespace, Name: r.cfg.Name}}, metav1.NewMicroTime(at)
 	transitions := int32(0)
 	if have != nil {
@@ -57,7 +69,7 @@ func (r *Runner) next(have *coordinationv1.Lease, at time.Time) *coordinationv1.
 		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &now, &transitions
 	}
 	next.Spec.HolderIdentity, next.Spec.RenewTime = &r.cfg.Identity, &now
-	next.Spec.LeaseDurationSeconds = ptr.To(wholeSeconds(r.cfg.Duration))
+	next.Spec.LeaseDurationSeconds = ptr.To(wholeSeconds(duration))
 	return next
 }
 
@@ -74,6 +86,9 @@ func (r *Runner) keep(ctx context.Context, held *coordinationv1.Lease) {
 			return
 		}
 		began, period = r.cfg.Clock.Now(), r.cfg.RetryPeriod
+		if long := r.duration(); long > r.cfg.Duration && r.fence.left() > long/2 {
+			continue // the other half is for renewals that fail
+		}
 		renewed, err := r.renew(ctx, held)
 		switch {
 		case errors.Is(err, errTaken):
@@ -119,14 +134,14 @@ var ErrFenced = errors.New("fenced off")
 // lease is reserved for such writes, and the context of the work is cancelled. Its
 // methods are safe for concurrent use.
 type Fence struct {
-	clock    clock.PassiveClock
-	boot     func() time.Duration // time since the boot
-	deadline time.Duration
+	clock clock.PassiveClock
+	boot  func() time.Duration // time since the boot
 
-	mu      sync.Mutex
-	holding bool
-	renewed time.Time
-	booted  time.Duration // boot at the time of renewed
+	mu       sync.Mutex
+	holding  bool
+	renewed  time.Time
+	booted   time.Duration // boot at the time of renewed
+	deadline time.Duration // the renew deadline, from the time of renewed
 }
 
 // Allow returns nil while this process holds the lease and has renewed it within the
@@ -149,10 +164,20 @@ func (f *Fence) age() time.Duration { return max(f.clock.Since(f.renewed), f.boo
 // open opens the fence after a successful write of this process's identity into the lease.
 // at and booted are the times before the request was sent. Other candidates count from a later
 // moment, so the fence closes before they can take over.
-func (f *Fence) open(at time.Time, booted time.Duration) {
+func (f *Fence) open(at time.Time, booted, deadline time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.holding, f.renewed, f.booted = true, at, booted
+	f.holding, f.renewed, f.booted, f.deadline = true, at, booted, deadline
+}
+
+// narrow comes before a write with an earlier deadline. The API server may store the write, and its
+// response may not arrive.
+func (f *Fence) narrow(at time.Time, booted, deadline time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deadline-f.age() > deadline {
+		f.renewed, f.booted, f.deadline = at, booted, deadline
+	}
 }
 
 // left returns the time until the fence closes without a further renewal.

@@ -68,6 +68,12 @@ type Config struct {
 	// because another lease, whose Fence they pass too, has gone from it to this process. What
 	// it holds is taken at once.
 	Inherits func(holder string) bool
+	// Alone may be nil. It reports that no other process is a candidate, except one that Inherits
+	// lets take the Lease at once. The Lease then lasts five times its Duration, and is renewed
+	// when half of that is left. When Alone reports false again, the next write, within a
+	// RetryPeriod, gives the Lease its usual Duration. A wrong report is safe, because candidates
+	// and the Fence use the duration that was written.
+	Alone func() bool
 }
 
 // Runner runs a function while it holds its lease. Only one Run may be active at a time.
@@ -88,7 +94,7 @@ func New(cfg Config) (*Runner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, boot: sinceBoot, deadline: cfg.RenewDeadline}}, nil
+	return &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, boot: sinceBoot}}, nil
 }
 
 func (c Config) validate() error {

@@ -321,20 +321,37 @@ func TestReleaseGivesUpInTime(t *testing.T) {
 
 func TestFenceClosesWithoutRenewal(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Now())
-	f := &Fence{clock: clk, boot: func() time.Duration { return 0 }, deadline: renewDeadline}
+	f := &Fence{clock: clk, boot: func() time.Duration { return 0 }}
 	require.ErrorIs(t, f.Allow(), ErrFenced)
 	start := clk.Now()
-	f.open(start, 0)
+	f.open(start, 0, renewDeadline)
 	require.NoError(t, f.Allow())
 	clk.SetTime(start.Add(renewDeadline - time.Nanosecond))
 	require.NoError(t, f.Allow())
 	// A paused process wakes up here: nobody has closed the fence.
 	clk.SetTime(start.Add(renewDeadline))
 	require.ErrorIs(t, f.Allow(), ErrFenced)
-	f.open(clk.Now(), 0)
+	f.open(clk.Now(), 0, renewDeadline)
 	require.NoError(t, f.Allow())
 	f.shut()
 	require.ErrorIs(t, f.Allow(), ErrFenced)
+}
+
+// TestFenceBeforeAShorterLease: the answer to the write that makes the lease shorter may be lost.
+func TestFenceBeforeAShorterLease(t *testing.T) {
+	start := time.Now()
+	clk := clocktesting.NewFakePassiveClock(start)
+	f := &Fence{clock: clk, boot: neverSuspended}
+	f.narrow(start, 0, renewDeadline)
+	require.ErrorIs(t, f.Allow(), ErrFenced, "the lease is not held")
+	f.open(start, 0, time.Minute)
+	clk.SetTime(start.Add(30 * time.Second))
+	f.narrow(clk.Now(), 0, renewDeadline)
+	require.NoError(t, f.Allow(), "it still holds the longer one")
+	require.Equal(t, renewDeadline, f.left())
+	clk.SetTime(clk.Now().Add(time.Second))
+	f.narrow(clk.Now(), 0, renewDeadline)
+	require.Equal(t, renewDeadline-time.Second, f.left(), "a write that was not answered is no renewal")
 }
 
 // TestFenceOfASuspendedMachine: the monotonic clock stands still meanwhile, and other candidates
@@ -342,15 +359,15 @@ func TestFenceClosesWithoutRenewal(t *testing.T) {
 func TestFenceOfASuspendedMachine(t *testing.T) {
 	t.Parallel()
 	booted := time.Hour
-	f := &Fence{clock: clocktesting.NewFakePassiveClock(time.Now()), boot: func() time.Duration { return booted }, deadline: renewDeadline}
-	f.open(f.clock.Now(), booted)
+	f := &Fence{clock: clocktesting.NewFakePassiveClock(time.Now()), boot: func() time.Duration { return booted }}
+	f.open(f.clock.Now(), booted, renewDeadline)
 	require.NoError(t, f.Allow())
 	booted += renewDeadline
 	require.ErrorIs(t, f.Allow(), ErrFenced)
 	require.LessOrEqual(t, f.left(), time.Duration(0))
-	f.open(f.clock.Now(), booted-renewDeadline)
+	f.open(f.clock.Now(), booted-renewDeadline, renewDeadline)
 	require.ErrorIs(t, f.Allow(), ErrFenced, "an answer that waited in the socket")
-	f.open(f.clock.Now(), booted)
+	f.open(f.clock.Now(), booted, renewDeadline)
 	require.NoError(t, f.Allow())
 
 	before := sinceBoot()

@@ -83,6 +83,7 @@ func (l *line) answer(ctx context.Context, lease *coordinationv1.Lease, err erro
 type candidates struct {
 	*server
 
+	alone atomic.Bool // Config.Alone of both
 	lines map[string]*line
 	stop  map[string]context.CancelFunc
 
@@ -102,6 +103,7 @@ func newCandidates(t *testing.T, s *server, linger time.Duration) *candidates {
 		r, err := New(Config{
 			Client: c.lines[name], Namespace: "ns", Name: "work", Identity: name,
 			Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(), Clock: clock.RealClock{},
+			Alone: c.alone.Load,
 		})
 		require.NoError(t, err)
 		r.fence.boot = neverSuspended
@@ -291,6 +293,72 @@ func TestDeletedLeaseIsNotTaken(t *testing.T) {
 		began, ended := c.take(t)
 		require.GreaterOrEqual(t, began.Sub(ended), defaultDuration-defaultDeadline)
 		require.Equal(t, "b", c.holder(t))
+	})
+}
+
+// writesIn returns how often the lease is written in d.
+func (c *candidates) writesIn(t *testing.T, d time.Duration) int {
+	t.Helper()
+	version := func() int {
+		c.server.mu.Lock()
+		defer c.server.mu.Unlock()
+		return c.version
+	}
+	before := version()
+	time.Sleep(d)
+	synctest.Wait()
+	require.Equal(t, "a", c.holder(t))
+	return version() - before
+}
+
+// A holder that is the only candidate renews its lease rarely. When there is another one, it is
+// followed as soon as any holder.
+func TestOnlyCandidateRenewsRarely(t *testing.T) {
+	for name, cut := range map[string]func(*line){
+		"cut off": func(l *line) { l.cut.Store(true) },
+		// The write that makes the lease shorter is stored, and its answer does not arrive.
+		"cut off before the next answer": func(l *line) { l.late.Store(int64(time.Hour)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCandidates(t, newServer(), 0)
+				require.GreaterOrEqual(t, c.writesIn(t, time.Minute), 39)
+				c.alone.Store(true)
+				c.writesIn(t, 2*defaultRetry)
+				require.LessOrEqual(t, c.writesIn(t, 10*time.Minute), 10*60/18+1, "about every 20 s")
+
+				// A short outage costs no lease, as any.
+				c.away.Store(true)
+				time.Sleep(15 * time.Second)
+				c.away.Store(false)
+				require.Positive(t, c.writesIn(t, 30*time.Second))
+
+				c.alone.Store(false)
+				if name == "cut off" {
+					c.writesIn(t, defaultRetry)
+					require.GreaterOrEqual(t, c.writesIn(t, time.Minute), 39)
+				}
+				since := time.Now()
+				cut(c.lines["a"])
+				began, ended := c.take(t)
+				require.Less(t, began.Sub(since), 10*time.Second+defaultRetry)
+				require.GreaterOrEqual(t, began.Sub(ended), defaultDuration-defaultDeadline, "the time for writes in flight")
+			})
+		})
+	}
+}
+
+// A holder that was alone is followed when its longer lease has expired, and not before.
+func TestLongerLeaseIsWaitedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCandidates(t, newServer(), 0)
+		c.alone.Store(true)
+		c.writesIn(t, 2*defaultRetry)
+		c.lines["a"].cut.Store(true)
+		since := time.Now()
+		began, ended := c.take(t)
+		require.Greater(t, began.Sub(since), (longer-1)*defaultDuration)
+		require.GreaterOrEqual(t, began.Sub(ended), defaultDuration-defaultDeadline)
 	})
 }
 
