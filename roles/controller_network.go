@@ -19,34 +19,25 @@ import (
 // networking.enabled is false, the loops run as well, and delete the objects that they
 // created while it was true.
 func (c *controller) addNetwork() error {
-	off := !c.env.Config.Networking.Enabled
 	networking := c.liqo.Networking().V1beta1()
 	own, err := c.findRanges()
 	if err != nil {
 		return err
 	}
 	c.ranges = own
-	c.publisher, err = exchange.NewPublisher(exchange.PublishConfig{
-		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
+	cfg := exchange.Config{
+		ClusterID: c.env.Config.ClusterID, Off: !c.env.Config.Networking.Enabled, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
-		Env: c.env.component(),
-	})
-	if err != nil {
+		Networks: c.liqo.IPAM().V1alpha1().Networks(), Env: c.env.component(),
+	}
+	if c.publisher, err = exchange.NewPublisher(cfg); err != nil {
 		return err
 	}
-	err = c.add("network-exchanged")(exchange.NewExchange(exchange.ExchangeConfig{
-		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Client: c.home.fenced.liqo,
-		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: c.liqo.IPAM().V1alpha1().Networks(),
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Env: c.env.component(),
-	}))
-	if err != nil {
+	if err := c.add("network-exchanged")(exchange.NewExchange(cfg)); err != nil {
 		return err
 	}
-	standing := exchange.NewNetworkStatus(exchange.NetworkStatusConfig{
-		ClusterID: c.env.Config.ClusterID, Off: off, Gateways: c.gateways, Own: own, Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
-		Configurations: networking.Configurations(), Connections: networking.Connections(),
-	})
+	standing := exchange.NewNetworkStatus(cfg)
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
 	servers := []link.Source{exchange.NewPeerServers(standing)}
 	if pulse := c.addHeartbeat(); pulse != nil {

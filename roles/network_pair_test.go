@@ -79,16 +79,15 @@ func (s *side) wire(key string) {
 	own, err := newRanges(cfg, nodes, nodes.Discovery().V1().EndpointSlices(), zap.NewNop())
 	require.NoError(s.t, err)
 	gateways := oneGateway{networkingv1beta1.Gateway{Name: "gw", Number: 1, PublicKey: key}}
-	s.publish, err = exchange.NewPublisher(exchange.PublishConfig{
+	network := exchange.Config{
 		ClusterID: s.id, Own: own, Gateways: gateways, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
-		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(),
-		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(), Env: loop.Env{Log: zap.NewNop()},
-	})
+		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(), Networks: claims.Networks(),
+		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(),
+		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
+	}
+	s.publish, err = exchange.NewPublisher(network)
 	require.NoError(s.t, err)
-	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
-		ClusterID: s.id, Own: own, Client: s.liqo, Configurations: networking.Configurations(), Connections: networking.Connections(),
-		Networks: claims.Networks(), ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
-	})
+	answers, err := exchange.NewExchange(network)
 	require.NoError(s.t, err)
 	ipam, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: func(string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
@@ -97,10 +96,7 @@ func (s *side) wire(key string) {
 		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	})
 	require.NoError(s.t, err)
-	s.standing = exchange.NewNetworkStatus(exchange.NetworkStatusConfig{
-		ClusterID: s.id, Gateways: gateways, Own: own, Offers: s.factory.Sharing().V1alpha1().ResourceOffers(),
-		Configurations: networking.Configurations(), Connections: networking.Connections(),
-	})
+	s.standing = exchange.NewNetworkStatus(network)
 	for _, r := range []runner{s.publish, answers, ipam} {
 		s.runs = append(s.runs, func(ctx context.Context) error { return r.Run(ctx, 2) })
 	}

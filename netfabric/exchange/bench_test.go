@@ -91,18 +91,15 @@ func (b *bench) replica(change ...func(*check.Own)) *replica {
 	networking := r.factory.Networking().V1beta1()
 	ranges, err := NewRanges(RangesConfig{Given: own, Nodes: r.core.Core().V1().Nodes(), Log: zap.NewNop()})
 	require.NoError(b.t, err)
-	r.exchange, err = NewExchange(ExchangeConfig{
-		ClusterID: "rome", Own: ranges, Client: r.liqo,
-		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),
-		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Env: loop.Env{Clock: b.clk, Log: zap.NewNop()},
-	})
-	require.NoError(b.t, err)
-	r.publish, err = NewPublisher(PublishConfig{
+	cfg := Config{
 		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
 		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
-		Configurations: networking.Configurations(), Connections: networking.Connections(),
-		Offloadings: r.factory.Offloading().V1beta1().NamespaceOffloadings(), Env: loop.Env{Log: zap.NewNop()},
-	})
+		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),
+		Offloadings: r.factory.Offloading().V1beta1().NamespaceOffloadings(), Env: loop.Env{Clock: b.clk, Log: zap.NewNop()},
+	}
+	r.exchange, err = NewExchange(cfg)
+	require.NoError(b.t, err)
+	r.publish, err = NewPublisher(cfg)
 	require.NoError(b.t, err)
 	r.deliver()
 	return r

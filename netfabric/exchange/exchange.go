@@ -18,9 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
-	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -30,33 +28,12 @@ import (
 	"github.com/liqod/liqod/netfabric/check"
 )
 
-// ExchangeConfig configures an Exchange.
-type ExchangeConfig struct {
-	loop.Env
-
-	// ClusterID is this cluster's id.
-	ClusterID string
-	// Off deletes all objects that an Exchange has created, and answers no peer.
-	Off bool
-	// Own finds this cluster's ranges. Those that it has published count too.
-	Own *Ranges
-
-	// Client is of this cluster.
-	Client versioned.Interface
-	// The informers are of this cluster and of all namespaces.
-	Configurations networkinginformers.ConfigurationInformer
-	Connections    networkinginformers.ConnectionInformer
-	Networks       ipaminformers.NetworkInformer
-	// ForeignClusters has all of them.
-	ForeignClusters coreinformers.ForeignClusterInformer
-}
-
 // Exchange answers the Configurations of peers: it claims a Network for each range, answers
 // with the views that these get, and makes the Connection of both directions. Keys are
 // cluster ids. One replica runs at a time; what it writes is harmless if done twice.
 type Exchange struct {
 	*loop.Loop
-	cfg ExchangeConfig
+	cfg Config
 
 	pace  loop.Pace // of new versions of Configurations, by peer
 	taken sync.Map  // by peer: the version that counts
@@ -76,7 +53,7 @@ const (
 )
 
 // NewExchange registers with the informers and starts nothing.
-func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
+func NewExchange(cfg Config) (*Exchange, error) {
 	e := &Exchange{cfg: cfg}
 	e.Loop = loop.New(loop.Config{Name: "exchange", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
 	e.Await(cfg.Own.HasSynced)
@@ -200,16 +177,12 @@ func (e *Exchange) waits(c *networkingv1beta1.Configuration) time.Duration {
 // gather reads what there is of one peer from the caches.
 func (e *Exchange) gather(peer string) facts {
 	namespace := corev1beta1.TenantNamespace(peer)
-	f := facts{peer: peer, networks: map[string]*ipamv1alpha1.Network{}, now: metav1.NewTime(e.cfg.Clock.Now())}
+	f := facts{peer: peer, now: metav1.NewTime(e.cfg.Clock.Now())}
 	if fc := clusterOf(e.cfg.ForeignClusters, peer); fc != nil {
 		f.trust = fc.Spec.Trust
 	}
-	for _, c := range store.AllIn[*networkingv1beta1.Configuration](e.cfg.Configurations.Informer().GetStore(), namespace) {
-		f.configuration(e.cfg.ClusterID, c)
-	}
-	for _, n := range store.AllIn[*ipamv1alpha1.Network](e.cfg.Networks.Informer().GetStore(), namespace) {
-		f.networks[n.Name] = n
-	}
+	f.objects(e.cfg.ClusterID, store.AllIn[*networkingv1beta1.Configuration](e.cfg.Configurations.Informer().GetStore(), namespace),
+		store.AllIn[*ipamv1alpha1.Network](e.cfg.Networks.Informer().GetStore(), namespace))
 	f.Surroundings, f.unknown = e.surroundings(f.mine)
 	f.connection = connectionOf(e.cfg.Connections, peer)
 	for _, c := range store.All[*networkingv1beta1.Connection](e.cfg.Connections.Informer().GetStore()) {
@@ -220,13 +193,19 @@ func (e *Exchange) gather(peer string) facts {
 	return f
 }
 
-// configuration records a Configuration in the peer's tenant namespace.
-func (f *facts) configuration(clusterID string, c *networkingv1beta1.Configuration) {
-	switch {
-	case isTheirs(clusterID, c):
-		f.theirs = c
-	case isMine(c):
-		f.mine = c
+// objects replaces the objects of the peer by those in its tenant namespace.
+func (f *facts) objects(clusterID string, configurations []*networkingv1beta1.Configuration, networks []*ipamv1alpha1.Network) {
+	f.theirs, f.mine, f.networks = nil, nil, map[string]*ipamv1alpha1.Network{}
+	for _, c := range configurations {
+		switch {
+		case isTheirs(clusterID, c):
+			f.theirs = c
+		case isMine(c):
+			f.mine = c
+		}
+	}
+	for _, n := range networks {
+		f.networks[n.Name] = n
 	}
 }
 
@@ -375,21 +354,15 @@ func (e *Exchange) deleteConnection(ctx context.Context, c *networkingv1beta1.Co
 // live returns the facts with the objects of the peer as the API server has them.
 func (e *Exchange) live(ctx context.Context, f facts) (facts, error) {
 	namespace := corev1beta1.TenantNamespace(f.peer)
-	f.theirs, f.mine, f.networks = nil, nil, map[string]*ipamv1alpha1.Network{}
 	all, err := store.Find[*networkingv1beta1.Configuration](ctx, "Configuration", e.cfg.Client.NetworkingV1beta1().Configurations(namespace), metav1.ListOptions{})
 	if err != nil {
 		return f, err
-	}
-	for _, c := range all {
-		f.configuration(e.cfg.ClusterID, c)
 	}
 	networks, err := store.Find[*ipamv1alpha1.Network](ctx, "Network", e.cfg.Client.IPAMV1alpha1().Networks(namespace), metav1.ListOptions{})
 	if err != nil {
 		return f, err
 	}
-	for _, n := range networks {
-		f.networks[n.Name] = n
-	}
+	f.objects(e.cfg.ClusterID, all, networks)
 	f.connection, err = store.Live(ctx, "Connection", e.cfg.Client.NetworkingV1beta1().Connections(namespace), f.peer)
 	return f, err
 }

@@ -9,34 +9,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
-	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
 )
 
-// NetworkStatusConfig configures a NetworkStatus.
-type NetworkStatusConfig struct {
-	// ClusterID is this cluster's id.
-	ClusterID string
-	// Off means that this cluster has no network fabric.
-	Off      bool
-	Gateways Gateways
-	// Own finds this cluster's ranges.
-	Own *Ranges
-	// The informers are of this cluster and of all namespaces.
-	Offers         sharinginformers.ResourceOfferInformer
-	Configurations networkinginformers.ConfigurationInformer
-	Connections    networkinginformers.ConnectionInformer
-}
-
 // NetworkStatus computes the condition NetworkStatus of each ForeignCluster. It is safe for
 // concurrent use.
-type NetworkStatus struct{ cfg NetworkStatusConfig }
+type NetworkStatus struct{ cfg Config }
 
 // NewNetworkStatus makes sure that the informers run with their factories.
-func NewNetworkStatus(cfg NetworkStatusConfig) *NetworkStatus {
+func NewNetworkStatus(cfg Config) *NetworkStatus {
 	s := &NetworkStatus{cfg: cfg}
 	s.informers()
 	return s

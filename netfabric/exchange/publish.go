@@ -13,6 +13,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
@@ -40,24 +41,26 @@ type Gateways interface {
 	Subscribe(f func())
 }
 
-// PublishConfig configures a Publisher.
-type PublishConfig struct {
+// Config configures what negotiates networks with peers: a Publisher, an Exchange and a NetworkStatus.
+type Config struct {
 	loop.Env
 
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// Off withdraws all that was published, and publishes nothing.
+	// Off means that this cluster has no network fabric. A Publisher withdraws all that it has published, and an
+	// Exchange deletes all objects that it has created, and answers no peer.
 	Off bool
-	// Own finds this cluster's ranges.
+	// Own finds this cluster's ranges. For an Exchange, those that it has published count too.
 	Own      *Ranges
 	Gateways Gateways
 
 	// Client is of this cluster.
 	Client versioned.Interface
-	// The informers are of this cluster and of all namespaces.
+	// The informers are of this cluster and of all namespaces, and have all objects.
 	ForeignClusters informers.ForeignClusterInformer
 	Offers          sharinginformers.ResourceOfferInformer
 	Configurations  networkinginformers.ConfigurationInformer
+	Networks        ipaminformers.NetworkInformer
 	// Connections and Offloadings say which peers packets are forwarded between.
 	Connections networkinginformers.ConnectionInformer
 	Offloadings offloadinginformers.NamespaceOffloadingInformer
@@ -69,11 +72,11 @@ type PublishConfig struct {
 // ids.
 type Publisher struct {
 	*loop.Loop
-	cfg PublishConfig
+	cfg Config
 }
 
 // NewPublisher registers with the informers and starts nothing.
-func NewPublisher(cfg PublishConfig) (*Publisher, error) {
+func NewPublisher(cfg Config) (*Publisher, error) {
 	p := &Publisher{cfg: cfg}
 	p.Loop = loop.New(loop.Config{Name: "publish", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
 	if err := p.WatchAll(
