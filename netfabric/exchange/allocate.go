@@ -206,7 +206,8 @@ type claims struct {
 
 func newClaims(cfg AllocateConfig, k kind, informer cache.SharedIndexInformer, p *pool) (*claims, error) {
 	c := &claims{kind: k, informer: informer, pool: p, clock: cfg.Clock}
-	p.client, p.store = cfg.Client.IPAMV1alpha1().AddressPools(), cfg.AddressPools.Informer().GetStore()
+	p.client = cfg.Client.IPAMV1alpha1().AddressPools()
+	p.store = store.New("AddressPool", cfg.AddressPools.Informer(), cfg.Clock, func(string) store.API[*ipamv1alpha1.AddressPool] { return p.client })
 	p.claims, p.clock, p.log = k.list, cfg.Clock, cfg.Log
 	c.Loop = loop.New(loop.Config{Name: p.name, Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
 	c.Await(cfg.Reserved.HasSynced)
@@ -304,7 +305,7 @@ func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
 // returns the present allocation too, if there is one.
 func (p *pool) take(ctx context.Context, space *ipam.Space, c claim) (netip.Prefix, error) {
 	live := false
-	if have := p.newest(); have != nil {
+	if have := p.store.Get(p.key()); have != nil {
 		record, err := p.record(have)
 		if a, ok := record.Of(c.uid); ok && err == nil && a.For == c.request.For {
 			if a.Given == c.given {

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -31,8 +30,9 @@ type pool struct {
 	space spaceNow
 	// inside: what is given lies in the pools of space.
 	inside bool
+	// store has the AddressPools, and what this process wrote last: the cache has it a moment later.
+	store  *store.Store[*ipamv1alpha1.AddressPool]
 	client ipamclient.AddressPoolInterface
-	store  cache.Store
 	// claims returns all claims as the API server has them.
 	claims func(context.Context) ([]claim, error)
 	clock  clock.PassiveClock
@@ -42,29 +42,14 @@ type pool struct {
 	changing sync.Mutex
 
 	mu sync.Mutex
-	// written is what this process wrote last: the cache has it a moment later.
-	written *ipamv1alpha1.AddressPool
 	// read is the record of the object readOf.
 	readOf  *ipamv1alpha1.AddressPool
 	read    ipam.Record
 	readErr error
 }
 
-// cached returns the AddressPool as the cache has it, or nil.
-func (p *pool) cached() *ipamv1alpha1.AddressPool {
-	return store.Cached[*ipamv1alpha1.AddressPool](p.store, loop.Key{Name: p.name})
-}
-
-// newest returns the newest AddressPool that is known without a request, or nil.
-func (p *pool) newest() *ipamv1alpha1.AddressPool {
-	cached := p.cached()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.written != nil && (cached == nil || cached.UID == p.written.UID && cached.Generation < p.written.Generation) {
-		return p.written
-	}
-	return cached
-}
+// key is that of the AddressPool.
+func (p *pool) key() loop.Key { return loop.Key{Name: p.name} }
 
 // record returns the Record of an AddressPool; the last one is remembered.
 func (p *pool) record(have *ipamv1alpha1.AddressPool) (ipam.Record, error) {
@@ -121,7 +106,7 @@ func (p *pool) restore(ctx context.Context) error {
 func (p *pool) change(ctx context.Context, live bool, edit func([]ipamv1alpha1.Allocation) ([]ipamv1alpha1.Allocation, error)) error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
-	have := p.newest()
+	have := p.store.Get(p.key())
 	if live {
 		have = nil
 	}
@@ -164,7 +149,7 @@ func lost(err error) bool {
 // was needed yet or somebody has deleted it, it is made of the claims; it is not stored, and
 // has no UID.
 func (p *pool) load(ctx context.Context) (*ipamv1alpha1.AddressPool, error) {
-	have, err := store.Live(ctx, "AddressPool", p.client, p.name)
+	have, err := p.store.Live(ctx, p.key())
 	if err != nil || have != nil {
 		return have, err
 	}
@@ -205,14 +190,8 @@ func (p *pool) write(ctx context.Context, have *ipamv1alpha1.AddressPool, want [
 	if have.UID == "" {
 		have = nil
 	}
-	stored, err := store.Write(ctx, "AddressPool", p.client, "", have, next)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.written = stored
-	return nil
+	_, err := p.store.Note(store.Write(ctx, "AddressPool", p.client, "", have, next))
+	return err
 }
 
 // report writes the status of the AddressPool if it differs.
@@ -261,7 +240,7 @@ func (a *Allocator) syncPool(ctx context.Context, key loop.Key) error {
 // tidy releases the allocations of claims that are gone, and writes the status of the pool. It
 // restores a pool that was deleted.
 func (c *claims) tidy(ctx context.Context) error {
-	have := c.pool.cached()
+	have := c.pool.store.Cached(c.pool.key())
 	if have == nil {
 		if len(c.where(func(have claim) bool { return have.given.IsValid() })) == 0 {
 			return nil // the first one makes it
