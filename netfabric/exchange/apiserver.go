@@ -113,12 +113,8 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 		return store.Delete(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace), have)
 	case have == nil:
 		return a.create(ctx, vn)
-	case portOf(have) == homePort:
-		return nil
 	}
-	next := have.DeepCopy() // it is from an earlier version, and has another port
-	next.Spec.Ports = homePorts()
-	return write(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace), have, next)
+	return nil
 }
 
 // create creates the IP for the address of APIServerService.
@@ -136,14 +132,13 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 			OwnerReferences: []metav1.OwnerReference{store.ControllerReference(vn, offloadingv1beta1.SchemeGroupVersion.WithKind("VirtualNode"))},
 		},
 		// An API server outside of the nodes has no route back to peers.
-		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(service.Spec.ClusterIP), Masquerade: new(true), Ports: homePorts()},
+		Spec: ipamv1alpha1.IPSpec{
+			IP: networkingv1beta1.IP(service.Spec.ClusterIP), Masquerade: new(true),
+			// Peers reach nothing else of its host.
+			Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: homePort}},
+		},
 	}
 	return write(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace), nil, ip)
-}
-
-// homePorts are what peers reach of an API server: nothing else of its host.
-func homePorts() []ipamv1alpha1.IPPort {
-	return []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: homePort}}
 }
 
 // lift takes the finalizer of role ipam from an IP that is being deleted, where none runs.

@@ -79,9 +79,6 @@ func TestAPIServer(t *testing.T) {
 	require.Equal(t, "milan", ip.Labels["liqo.io/remote-cluster-id"])
 
 	kubetest.Update(t, services, serverService("192.0.2.2"))
-	ip.Spec.Ports[0].Port = 6443 // one of before
-	kubetest.Update(t, ips, ip)
-	becomes("192.0.2.1 [{TCP 443}]")
 	kubetest.Update(t, liqo.CoreV1beta1().ForeignClusters(), milanCluster(new(false)))
 	becomes("none")
 	kubetest.Update(t, liqo.CoreV1beta1().ForeignClusters(), milanCluster(new(true)))
@@ -127,14 +124,6 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	writes, err = sync()
 	require.NoError(t, err)
 	require.Empty(t, writes)
-
-	open := have.DeepCopy()
-	open.Spec.Ports = nil
-	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(open))
-	writes, err = sync()
-	require.NoError(t, err)
-	require.Equal(t, []string{"update ips " + tenant + "/milan-2-api-server"}, writes, "one of before gets its port")
-	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(have))
 
 	// Where the fabric is switched off, what is there from before goes.
 	a.cfg.Off = true
