@@ -35,20 +35,44 @@ func (s spec) text() string {
 	return strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " ")
 }
 
-// reason says why the spec fails in this set-up, or that nobody has found out yet.
-func (s spec) reason() string {
-	for text, reason := range map[string]string{
-		"pull policy of Always":         "This run has no registry, and containerd before 2.1 has no volumes of images",
-		"different hostIP and protocol": "It has a pod with `hostNetwork`, which has a network of its own in a provider",
-		"NodePort":                      "It asks by a pod in the provider, which does not reach the address of the virtual node",
-		"kubelet managed /etc/hosts":    "It has a pod with `hostNetwork`, which has a network of its own in a provider",
-		"Guestbook application":         "A pod sends its own address to another one: [compatibility.md](compatibility.md#network)",
-	} {
-		if strings.Contains(s.text(), text) {
-			return reason
+// explanation says why specs fail.
+type explanation struct {
+	text string // in the text of the specs
+	why  string
+	row  string // the begin of the row of docs/compatibility.md; "": it is this set-up, not liqod
+}
+
+// explanations are in the order in which they are looked for.
+func explanations() []explanation {
+	return []explanation{
+		{"pull policy of Always", "This run has no registry, and containerd before 2.1 has no volumes of images", ""},
+		{"different hostIP and protocol", "It has a pod with `hostNetwork`", "`hostNetwork`"},
+		{"kubelet managed /etc/hosts", "It has a pod with `hostNetwork`", "`hostNetwork`"},
+		{"NodePort", "A pod in the provider does not reach the address of a virtual node, or with `Home` not if that is its own number, too", "a node port at the address of a virtual node"},
+		{"Guestbook application", "A pod sends its own address to another one", "an address that it sends to others in a message"},
+	}
+}
+
+// explanation returns the one of a spec; nil: nobody has found out yet.
+func (s spec) explanation() *explanation {
+	for _, e := range explanations() {
+		if strings.Contains(s.text(), e.text) {
+			return &e
 		}
 	}
-	return "Not explained"
+	return nil
+}
+
+// reason says why the spec fails, and what the docs say about that.
+func (s spec) reason() string {
+	switch e := s.explanation(); {
+	case e == nil:
+		return "Not explained"
+	case e.row == "":
+		return e.why
+	default:
+		return e.why + ": [compatibility.md](compatibility.md), " + e.row
+	}
 }
 
 // cause is the first line that the spec says of its failure.
@@ -171,14 +195,26 @@ const pageHead = `# Conformance
 ~make conformance~ runs the conformance suite of Kubernetes (k8s.io/kubernetes/test/e2e) VERSION in a consumer whose pods
 run in another cluster, and writes this page. The consumer has one real node, which has a taint, and two virtual nodes of
 the same provider, which has two nodes. The pods of both clusters have the same ranges of addresses, and so have the
-Services. The network fabric connects them. The images are made of Debian packages and of the programs of Kubernetes. Each
-namespace that the suite creates is offloaded, with ~namespaceMappingStrategy: EnforceSameName~ and the ~services~ of the
-section. With None, nothing is offloaded: pods run on the real node.
+Services. The network fabric connects them. Each pod has a link and a route of its own on its node (the network plugin ptp).
+The images are made of Debian packages and of the programs of Kubernetes. Each namespace that the suite creates is offloaded,
+with ~namespaceMappingStrategy: EnforceSameName~ and the ~services~ of the section. With None, nothing is offloaded: pods run
+on the real node.
 
 Specs that need the cluster for themselves (Serial, Disruptive) or much time (Slow) do not run. The settings beside the
 defaults, in both clusters: ~controller.podSecurityLevel: privileged~, ~controller.twinNames: ['*']~,
 ~hostPath~ in ~controller.volumeTypes~, ~sharing.namespacesPerPeer: 2000~, ~vkubelet.tokenBinding: pod~, and ~nodeTaint: false~ for the virtual nodes.
 `
+
+// TestExplanationsAreRows: what liqod does otherwise than the suite expects is a row of docs/compatibility.md.
+func TestExplanationsAreRows(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "compatibility.md"))
+	require.NoError(t, err)
+	for _, e := range explanations() {
+		if e.row != "" {
+			require.Contains(t, string(data), "\n| "+e.row, e.text)
+		}
+	}
+}
 
 // TestReport: a report becomes a section of the page, which keeps that of other services.
 func TestReport(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +60,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestConformance runs the suite in rome, whose pods run in milan: the real node of rome has a taint. Each namespace that
-// the suite creates is offloaded. It writes docs/conformance.md, and fails if the suite could not run, not if specs fail.
+// the suite creates is offloaded. It writes docs/conformance.md. It fails if the suite could not run, or if a spec failed for a
+// reason that the docs do not have.
 func TestConformance(t *testing.T) {
 	if !*run {
 		t.Skip("NOT RUN: make conformance runs it")
@@ -97,12 +99,15 @@ func TestConformance(t *testing.T) {
 	if *focus == "" {
 		require.NoError(t, result.write(filepath.Join("..", "..", "docs", "conformance.md")))
 	}
+	for _, s := range result.failed {
+		assert.NotNil(t, s.explanation(), "%s is not explained", s.text())
+	}
 }
 
 // suiteWorld is rome with one node and milan with two, with equal ranges. What the suite needs and the defaults close is opened.
 func suiteWorld() site.World {
 	return site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, HostPorts: true,
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, CNI: lab.CNIPointToPoint, HostPorts: true,
 		Values:   map[string]any{"virtualKubelet": map[string]any{"nodeTaint": false}},
 		Settings: []map[string]any{suiteSettings()},
 		Adjust: func(o *lab.ClusterOptions) {

@@ -11,10 +11,13 @@ import (
 // CNI is the network plugin of the nodes: by which ways pods of a cluster reach each other.
 type CNI string
 
-// Plugins. All give pods addresses of their Node's podCIDR, on a bridge.
+// Plugins. All give pods addresses of their Node's podCIDR, and all but one put them on a bridge.
 const (
 	// CNIBridge: the lab gives the nodes routes to each other's pods.
 	CNIBridge CNI = "bridge"
+	// CNIPointToPoint: each pod has a link and a route of its own on its node, as with most plugins of
+	// clouds. The lab gives the nodes routes to each other's pods.
+	CNIPointToPoint CNI = "ptp"
 	// CNIFlannel: flannel's overlay, with its VXLAN backend and its masquerading.
 	CNIFlannel CNI = "flannel"
 	// CNIKubeRouter: kube-router gives the nodes routes by BGP, masquerades, and enforces
@@ -48,7 +51,7 @@ const (
 func (f *Full) prepareNetwork(ctx context.Context) (err error) {
 	setDefault(&f.opts.CNI, CNIBridge)
 	setDefault(&f.opts.Proxy, ProxyNFTables)
-	if f.opts.CNI != CNIBridge && !f.opts.Network.Isolated {
+	if !f.opts.CNI.routed() && !f.opts.Network.Isolated {
 		return fmt.Errorf("only an isolated network is possible with %s: the lab has no routes between the pods of its clusters", f.opts.CNI)
 	}
 	if f.opts.CNI == CNIKubeRouter {
@@ -92,6 +95,9 @@ func isIPv6(text string) bool {
 	first, _, _ := strings.Cut(text, ",")
 	return strings.Contains(first, ":")
 }
+
+// routed says that the lab gives the nodes routes to each other's pods.
+func (c CNI) routed() bool { return c == CNIBridge || c == CNIPointToPoint }
 
 // bridge is the name of the device that the pods of a node are on: kube-router has it built in.
 func (c CNI) bridge() string {

@@ -135,7 +135,7 @@ func (n *Node) connect(ctx context.Context) error {
 	if len(pods) == 0 {
 		return errors.New("the node has no range for its pods yet")
 	}
-	if n.full.opts.CNI == CNIBridge {
+	if n.full.opts.CNI.routed() {
 		if err := n.full.network.announce(ctx, n.Machine, n.cluster.Name, n.cluster.Options.PodCIDRs(), pods); err != nil {
 			return err
 		}

@@ -138,10 +138,13 @@ func (n *Node) writeCNI(pods []string) error {
 		}
 		ranges, routes = append(ranges, []map[string]string{{"subnet": subnet}}), append(routes, map[string]string{"dst": everything})
 	}
-	plugins := []map[string]any{{
-		"type": "bridge", "bridge": n.full.opts.CNI.bridge(), "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": podMTU,
-		"ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes},
-	}}
+	pod := map[string]any{"ipMasq": false, "mtu": podMTU, "ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes}}
+	if n.full.opts.CNI == CNIPointToPoint {
+		pod["type"] = "ptp"
+	} else {
+		pod["type"], pod["bridge"], pod["isGateway"], pod["hairpinMode"] = "bridge", n.full.opts.CNI.bridge(), true, true
+	}
+	plugins := []map[string]any{pod}
 	if n.full.opts.HostPorts {
 		plugins = append(plugins, map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}})
 	}
