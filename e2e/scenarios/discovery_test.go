@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // zone is a name server of a domain that names clusters.
@@ -103,4 +105,42 @@ func testDiscovery(t *testing.T, rome *site.Site, z *zone) {
 	require.Len(t, audited, 3, "two are made, one is removed, and nothing else is written: %+v", audited)
 	require.NoError(t, clusters.Delete(t.Context(), "turin", metav1.DeleteOptions{}))
 	within(t, soon, "nothing is left", names())
+}
+
+// discovers are the settings of a cluster that uses the clusters of a domain.
+func discovers() map[string]any {
+	return map[string]any{
+		"discovery": map[string]any{"dns": map[string]any{"domain": "clusters.example"}}, "peering": map[string]any{"outgoing": "Discovered"},
+	}
+}
+
+// peerByRecord connects the clusters by a record of milan in the DNS of rome, and a token of milan in a Secret of the name that the
+// docs give: docs/peering.md#finding-clusters. Rome has the settings of discovers.
+func (w networkWorld) peerByRecord(t *testing.T) {
+	t.Helper()
+	token := w.token(t)
+	parsed, err := trust.ParseToken(token)
+	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Secrets("liqod"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-milan-token"}, StringData: map[string]string{"token": token}})
+
+	config := w.rome.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	dnsConfig := kubetest.Get(t, config, "coredns")
+	dnsConfig.Data["Corefile"] += "clusters.example:53 {\n    errors\n    file /etc/coredns/clusters.example\n}\n"
+	dnsConfig.Data["clusters.example"] = fmt.Sprintf(`$ORIGIN clusters.example.
+@ 5 IN SOA ns hostmaster 1 60 60 60 5
+_liqod._tcp 5 IN PTR milan._liqod._tcp
+milan._liqod._tcp 5 IN SRV 0 0 8443 milan
+milan._liqod._tcp 5 IN TXT "id=milan" "url=%s"
+`, parsed.AuthURL)
+	kubetest.Update(t, config, dnsConfig)
+	kubetest.Patch(t, w.rome.Client().AppsV1().Deployments(metav1.NamespaceSystem), "coredns", types.MergePatchType,
+		[]byte(`{"spec":{"template":{"metadata":{"annotations":{"zone":"clusters.example"}}}}}`))
+	within(t, longest, "the DNS has the record", w.available("coredns", metav1.NamespaceSystem, 1))
+
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	require.NoError(t, w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue), "peered by the record")
+	milan := kubetest.Get(t, w.rome.Liqod().CoreV1beta1().ForeignClusters(), "milan")
+	require.Equal(t, corev1beta1.DiscoveredByDNS, milan.Labels[corev1beta1.DiscoveredLabel])
+	require.Equal(t, corev1beta1.PeeringAuto, milan.Spec.OutgoingPeeringEnabled)
 }

@@ -28,19 +28,19 @@ type nodesWorld struct {
 	loss lossWorld
 }
 
-// TestNodesLost: rome has one replica of each role, all on one node. This node is cut off from the control plane
+// TestNodesLost: rome peers with milan by a record in its DNS. It has one replica of each role, all on one node. This node is cut off from the control plane
 // alone, so that what runs there runs on, then the node of those that replace them loses its power. Each time every
 // role works again on the other node, and milan has one gateway of number 1 with a key of its own. The log is the
 // table of lost nodes in docs/continuity.md#high-availability; with -all its times have a limit.
 func TestNodesLost(t *testing.T) {
 	w := nodesWorld{replicasWorld: replicasWorld{networkWorld: newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 1}, Fabric: site.FabricPods,
-		Settings: []map[string]any{{"lease": map[string]any{}, "vkubelet": map[string]any{}}}, // the defaults
+		Settings: []map[string]any{{"lease": map[string]any{}, "vkubelet": map[string]any{}}, discovers()}, // else the defaults
 		Values:   valuesOfReplicas(1),
 		Adjust:   func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, 40*time.Second },
 	})}}
 	w.loss = lossWorld{networkWorld: w.networkWorld, shops: []shop{{w.networkWorld}}}
-	w.peer(t)
+	w.peerByRecord(t)
 	w.deployReplicas(t)
 	w.terms = newTerms(t, w.rome)
 	w.gather(t, "rome-2")

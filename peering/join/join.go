@@ -27,6 +27,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // lookAgain is the poll interval for a token Secret that is missing or has to be replaced.
@@ -194,7 +195,7 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 	case !ready && !wanted:
 		return standing{}, nil
 	case !ready && !invited(fc):
-		return j.unasked(id), nil
+		return j.unasked(ctx, fc)
 	case !ready:
 		return says(metav1.ConditionFalse, corev1beta1.ReasonTenantAwaited,
 			"namespace %s is awaited, with the labels %s=true and %s=%s; liqod makes it, also after somebody has deleted it", corev1beta1.TenantNamespace(id), corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, id), nil
@@ -221,7 +222,7 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 			return j.restore(ctx, fc, lost)
 		}
 		if !invited(fc) {
-			return j.unasked(id), nil
+			return j.unasked(ctx, fc)
 		}
 		if err := j.hold(ctx, fc); err != nil {
 			return standing{}, err
@@ -256,10 +257,23 @@ func (j *Join) given(i *identity) standing {
 	return says(metav1.ConditionTrue, corev1beta1.ReasonCredentialsGiven, "the credentials in Secret %s are used; a person has put them there", i.ref()).after(givenAgain)
 }
 
-func (j *Join) unasked(id string) standing {
-	return says(metav1.ConditionFalse, corev1beta1.ReasonTokenMissing,
-		"this cluster has no identity in cluster %s, and nothing says how to get one: name in spec.tokenSecretRef a Secret in namespace %s that holds a token (there: liqod token create)", id, j.cfg.OwnNamespace).
-		after(givenAgain)
+// unasked refers to the token of a peer whose ForeignCluster names none, such as one that discovery has made. Its event
+// continues. Without a token it says what is missing.
+func (j *Join) unasked(ctx context.Context, fc *corev1beta1.ForeignCluster) (standing, error) {
+	name := trust.TokenName(fc.Spec.ClusterID)
+	secret, err := store.Live(ctx, "secret", j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace), name)
+	switch {
+	case err != nil:
+		return standing{}, err
+	case secret == nil:
+		return says(metav1.ConditionFalse, corev1beta1.ReasonTokenMissing,
+			"this cluster has no identity in cluster %s, and nothing says how to get one: put a token (there: liqod token create) into key %s of Secret %s/%s, or name in spec.tokenSecretRef another Secret of that namespace",
+			fc.Spec.ClusterID, corev1beta1.TokenSecretKey, j.cfg.OwnNamespace, name).after(givenAgain), nil
+	}
+	next := fc.DeepCopy()
+	next.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: name}
+	_, err = store.Write(ctx, "ForeignCluster", j.cfg.Liqo.CoreV1beta1().ForeignClusters(), "", fc, next)
+	return standing{}, err
 }
 
 // invited reports whether a ForeignCluster refers to a token.

@@ -228,8 +228,10 @@ func TestWhatIsSaid(t *testing.T) {
 		}, "False TokenMissing: Secret liqod/peer-milan-token is awaited"},
 		"a broken token":    {func(r *rig) { r.setToken("liqod1.x") }, "False TokenInvalid: Secret liqod/peer-milan-token, key token: "},
 		"another cluster's": {func(r *rig) { r.setToken(r.peer.newToken("genoa").String()) }, "it is a token of cluster genoa: a token of cluster milan is accepted"},
-		"no reference": {func(r *rig) { r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil }) },
-			"False TokenMissing: this cluster has no identity in cluster milan, and nothing says how to get one"},
+		"no reference and no token": {func(r *rig) {
+			require.NoError(r.t, r.core.CoreV1().Secrets("liqod").Delete(context.Background(), "peer-milan-token", metav1.DeleteOptions{}))
+			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil })
+		}, "into key token of Secret liqod/peer-milan-token, or name in spec.tokenSecretRef another"},
 		"not wanted": {func(r *rig) {
 			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
 		}, ""},
@@ -289,6 +291,20 @@ func TestWhatIsSaid(t *testing.T) {
 			require.NotContains(t, r.says(), "True")
 		})
 	}
+}
+
+// TestTokenByItsName: a ForeignCluster that names no token, such as one that discovery has made, uses the Secret with the name
+// that liqod peer gives. It does so only if the peer is wanted.
+func TestTokenByItsName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil })
+	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringAuto })
+	_ = r.sync()
+	require.Nil(t, kubetest.Get(t, r.liqo.CoreV1beta1().ForeignClusters(), "milan").Spec.TokenSecretRef, "not wanted")
+	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes })
+	_ = r.sync()
+	require.Equal(t, "peer-milan-token", kubetest.Get(t, r.liqo.CoreV1beta1().ForeignClusters(), "milan").Spec.TokenSecretRef.Name)
+	r.enrolled()
 }
 
 func TestCredentialsOfPeopleStay(t *testing.T) {

@@ -61,7 +61,7 @@ func (c Cluster) Accept(ctx context.Context, in Invitation) (provider string, er
 
 // fill sets the fields of a provider's ForeignCluster.
 func (in Invitation) fill(fc *corev1beta1.ForeignCluster, token trust.Token) {
-	fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: tokenSecret(token.ClusterID)}
+	fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: trust.TokenName(token.ClusterID)}
 	fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes
 	if in.BothWays {
 		fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringYes
@@ -94,7 +94,7 @@ func (in Invitation) Objects(namespace string) (*corev1.Secret, *corev1beta1.For
 	id := token.ClusterID
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: tokenSecret(id), Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: id}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: trust.TokenName(id), Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: id}},
 		StringData: map[string]string{},
 	}
 	for key, value := range in.data() {
@@ -138,11 +138,9 @@ func (in Invitation) Counterpart(consumer, namespace string) (*corev1.Secret, *c
 	}, nil
 }
 
-func tokenSecret(provider string) string { return "peer-" + provider + "-token" }
-
 // keepToken writes the Secret that the provider's ForeignCluster refers to.
 func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) error {
-	secrets, name := c.Kube.CoreV1().Secrets(c.Namespace), tokenSecret(provider)
+	secrets, name := c.Kube.CoreV1().Secrets(c.Namespace), trust.TokenName(provider)
 	have, err := store.Live(ctx, "secret", secrets, name)
 	if err != nil {
 		return err
@@ -224,7 +222,7 @@ func (c Cluster) asked(ctx context.Context, provider string) (out []string, err 
 
 // dropTokens deletes the Secrets with tokens of a provider, if liqod created them.
 func (c Cluster) dropTokens(ctx context.Context, provider string) error {
-	return errors.Join(c.dropMade(ctx, tokenSecret(provider)), c.dropMade(ctx, trust.ReceivedName(provider)))
+	return errors.Join(c.dropMade(ctx, trust.TokenName(provider)), c.dropMade(ctx, trust.ReceivedName(provider)))
 }
 
 // dropMade deletes a Secret in the namespace of liqod, if liqod created it.

@@ -88,6 +88,9 @@ func verifyPinned(chain []*x509.Certificate, fingerprints []string) error {
 // in return for one in the peer. Each peer has a single such token. The id is a DNS label.
 func BackID(peer string) string { return "back-" + peer }
 
+// TokenName returns the name of the Secret where a token of a peer is looked for if its ForeignCluster names no other.
+func TokenName(peer string) string { return "peer-" + peer + "-token" }
+
 // ReceivedName returns the name of the Secret of the token that a peer sent with its
 // enrolment or a renewal.
 func ReceivedName(peer string) string { return "peer-" + peer + "-back" }

@@ -80,7 +80,8 @@ type ForeignClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=65536
 	AuthCA string `json:"authCA,omitempty"`
 	// TokenSecretRef names the Secret, in the namespace of liqod, whose key `token` the peer
-	// has given for the first identity.
+	// has given for the first identity. Empty: the controller refers to peer-<clusterID>-token
+	// as soon as that Secret exists and this cluster is going to use the peer.
 	// +optional
 	TokenSecretRef *SecretReference `json:"tokenSecretRef,omitempty"`
 	// APIServer overrides how the peer says that its API server is reached.

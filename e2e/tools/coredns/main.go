@@ -1,4 +1,4 @@
-// Command coredns is the cluster DNS of the lab: CoreDNS with the eight plugins
+// Command coredns is the cluster DNS of the lab: CoreDNS with the nine plugins
 // that a cluster needs, instead of all, so that it builds in a fraction of the time.
 package main
 
@@ -7,6 +7,7 @@ import (
 	"github.com/coredns/coredns/coremain"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/file"
 	_ "github.com/coredns/coredns/plugin/forward"
 	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
@@ -17,6 +18,6 @@ import (
 
 func main() {
 	// The order is the order of the handler chain, as in CoreDNS' own plugin.cfg.
-	dnsserver.Directives = []string{"ready", "health", "errors", "loadbalance", "cache", "kubernetes", "loop", "forward"}
+	dnsserver.Directives = []string{"ready", "health", "errors", "loadbalance", "cache", "kubernetes", "file", "loop", "forward"}
 	coremain.Run()
 }
