@@ -25,7 +25,7 @@ func (c *controller) addNetwork() error {
 		return err
 	}
 	c.ranges = own
-	cfg := exchange.Config{
+	cfg := exchange.NegotiationConfig{
 		ClusterID: c.env.Config.ClusterID, Off: !c.env.Config.Networking.Enabled, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),

@@ -79,7 +79,7 @@ func (s *side) wire(key string) {
 	own, err := newRanges(cfg, nodes, nodes.Discovery().V1().EndpointSlices(), zap.NewNop())
 	require.NoError(s.t, err)
 	gateways := oneGateway{networkingv1beta1.Gateway{Name: "gw", Number: 1, PublicKey: key}}
-	network := exchange.Config{
+	network := exchange.NegotiationConfig{
 		ClusterID: s.id, Own: own, Gateways: gateways, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
 		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(), Networks: claims.Networks(),
 		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(),

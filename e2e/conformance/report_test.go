@@ -48,7 +48,7 @@ func explanations() []explanation {
 		{"pull policy of Always", "This run has no registry, and containerd before 2.1 has no volumes of images", ""},
 		{"different hostIP and protocol", "It has a pod with `hostNetwork`", "`hostNetwork`"},
 		{"kubelet managed /etc/hosts", "It has a pod with `hostNetwork`", "`hostNetwork`"},
-		{"NodePort", "A pod in the provider does not reach the address of a virtual node, or with `Home` not if that is its own number, too", "a node port at the address of a virtual node"},
+		{"NodePort", "The pod that asks is in the provider. There it does not reach the address of a virtual node; with `Home` it does, unless its own address has the same number", "a node port at the address of a virtual node"},
 		{"Guestbook application", "A pod sends its own address to another one", "an address that it sends to others in a message"},
 	}
 }

@@ -91,7 +91,7 @@ func (b *bench) replica(change ...func(*check.Own)) *replica {
 	networking := r.factory.Networking().V1beta1()
 	ranges, err := NewRanges(RangesConfig{Given: own, Nodes: r.core.Core().V1().Nodes(), Log: zap.NewNop()})
 	require.NoError(b.t, err)
-	cfg := Config{
+	cfg := NegotiationConfig{
 		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
 		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),

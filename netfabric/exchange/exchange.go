@@ -33,7 +33,7 @@ import (
 // cluster ids. One replica runs at a time; what it writes is harmless if done twice.
 type Exchange struct {
 	*loop.Loop
-	cfg Config
+	cfg NegotiationConfig
 
 	pace  loop.Pace // of new versions of Configurations, by peer
 	taken sync.Map  // by peer: the version that counts
@@ -53,7 +53,7 @@ const (
 )
 
 // NewExchange registers with the informers and starts nothing.
-func NewExchange(cfg Config) (*Exchange, error) {
+func NewExchange(cfg NegotiationConfig) (*Exchange, error) {
 	e := &Exchange{cfg: cfg}
 	e.Loop = loop.New(loop.Config{Name: "exchange", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
 	e.Await(cfg.Own.HasSynced)

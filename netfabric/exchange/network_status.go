@@ -16,10 +16,10 @@ import (
 
 // NetworkStatus computes the condition NetworkStatus of each ForeignCluster. It is safe for
 // concurrent use.
-type NetworkStatus struct{ cfg Config }
+type NetworkStatus struct{ cfg NegotiationConfig }
 
 // NewNetworkStatus makes sure that the informers run with their factories.
-func NewNetworkStatus(cfg Config) *NetworkStatus {
+func NewNetworkStatus(cfg NegotiationConfig) *NetworkStatus {
 	s := &NetworkStatus{cfg: cfg}
 	s.informers()
 	return s

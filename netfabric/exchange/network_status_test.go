@@ -29,7 +29,7 @@ func standingOf(t *testing.T, gateways Gateways, off bool, factory externalversi
 	nodes := coreinformers.NewSharedInformerFactory(corefake.NewClientset(), 0).Core().V1().Nodes()
 	own, err := NewRanges(RangesConfig{Given: check.Own{Pods: ranges("10.244.0.0/16"), Services: ranges(given...)}, Nodes: nodes, Log: zap.NewNop()})
 	require.NoError(t, err)
-	return NewNetworkStatus(Config{
+	return NewNetworkStatus(NegotiationConfig{
 		ClusterID: "rome", Off: off, Gateways: gateways, Own: own, Offers: factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: factory.Networking().V1beta1().Configurations(), Connections: factory.Networking().V1beta1().Connections(),
 	})

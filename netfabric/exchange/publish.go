@@ -11,12 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
-	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
-	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
-	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
@@ -25,58 +19,17 @@ import (
 	"github.com/liqod/liqod/netfabric/check"
 )
 
-// Gateways reads this cluster's gateway replicas. It is safe for concurrent use.
-type Gateways interface {
-	// Gateways returns the replicas as peers shall see them, in an order that does not change
-	// by itself. It is false while they are not known: then nothing is published that is not,
-	// and what is published stays.
-	Gateways() ([]networkingv1beta1.Gateway, bool)
-	// Alive reports whether a replica runs, or may run: it is true while that is not known.
-	Alive() bool
-	// MTU is the largest packet of a pod, in bytes, that each replica takes into a tunnel; 0:
-	// not known.
-	MTU() int32
-	// Subscribe makes f be called when the replicas may have changed. It is called before
-	// anything runs. f returns at once.
-	Subscribe(f func())
-}
-
-// Config configures what negotiates networks with peers: a Publisher, an Exchange and a NetworkStatus.
-type Config struct {
-	loop.Env
-
-	// ClusterID is this cluster's id.
-	ClusterID string
-	// Off means that this cluster has no network fabric. A Publisher withdraws all that it has published, and an
-	// Exchange deletes all objects that it has created, and answers no peer.
-	Off bool
-	// Own finds this cluster's ranges. For an Exchange, those that it has published count too.
-	Own      *Ranges
-	Gateways Gateways
-
-	// Client is of this cluster.
-	Client versioned.Interface
-	// The informers are of this cluster and of all namespaces, and have all objects.
-	ForeignClusters informers.ForeignClusterInformer
-	Offers          sharinginformers.ResourceOfferInformer
-	Configurations  networkinginformers.ConfigurationInformer
-	Networks        ipaminformers.NetworkInformer
-	// Connections and Offloadings say which peers packets are forwarded between.
-	Connections networkinginformers.ConnectionInformer
-	Offloadings offloadinginformers.NamespaceOffloadingInformer
-}
-
 // Publisher writes a Configuration with this cluster's network for each peer, and with the ranges of
 // other peers that share a namespace with it, while an offer
 // between the two is in use and the ForeignCluster does not disable networking. Keys are cluster
 // ids.
 type Publisher struct {
 	*loop.Loop
-	cfg Config
+	cfg NegotiationConfig
 }
 
 // NewPublisher registers with the informers and starts nothing.
-func NewPublisher(cfg Config) (*Publisher, error) {
+func NewPublisher(cfg NegotiationConfig) (*Publisher, error) {
 	p := &Publisher{cfg: cfg}
 	p.Loop = loop.New(loop.Config{Name: "publish", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
 	if err := p.WatchAll(

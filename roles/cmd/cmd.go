@@ -277,6 +277,9 @@ func completeFrom(cmd *cobra.Command, flag, file string, find func(*clientcmdapi
 // these it offers what others finds.
 func (c *commands) completePods(conn *connection, most int, others func(context.Context, *clients) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
 		found, directive := c.completer(conn, most, func(ctx context.Context, to *clients) (out []string, err error) {
 			namespace, _, whole := strings.Cut(typed, "/")
 			if whole {

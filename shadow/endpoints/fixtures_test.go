@@ -21,6 +21,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -250,9 +251,9 @@ func foreign(s *discoveryv1.EndpointSlice) {
 }
 
 func predecessors(s *discoveryv1.EndpointSlice) {
-	record := readApplied(s)
-	record.Shadow = "shadow-0"
-	s.Annotations[AppliedAnnotation] = record.String()
+	done := readApplied(s)
+	done.Shadow = "shadow-0"
+	s.Annotations[AppliedAnnotation] = store.Record(done)
 }
 
 // config is that of an Enforcer with informers of the factories; selected is of the EndpointSlices that Kubernetes

@@ -242,3 +242,18 @@ func (c *checker) absent(role string, id ID) {
 		c.Add(id, OK, subject, holder+" leads, outside of a Deployment", "")
 	}
 }
+
+// Kinds of reasons.yaml whose fixes are about namespaces, pods and DaemonSets.
+const (
+	kindNode       = "Node"
+	kindMap        = "NamespaceMap"
+	kindOffloading = "NamespaceOffloading"
+	kindPod        = "Pod"
+	kindContainer  = "Container (from the kubelet)"
+	kindClaim      = "PersistentVolumeClaim"
+)
+
+// enrolFix is how this cluster gets a token of a provider. flags are further ones of token create.
+func (c *checker) enrolFix(provider, flags string) string {
+	return fmt.Sprintf("In %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", provider, c.Program, flags, c.Program)
+}

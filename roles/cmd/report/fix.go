@@ -65,16 +65,6 @@ func (c *checker) podFix(pod placedPod) string {
 	return c.withArguments(pod, reasons.Fix(kindContainer, pod.verdict.reason), reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
 }
 
-// Kinds of reasons.yaml whose fixes are about namespaces, pods and DaemonSets.
-const (
-	kindNode       = "Node"
-	kindMap        = "NamespaceMap"
-	kindOffloading = "NamespaceOffloading"
-	kindPod        = "Pod"
-	kindContainer  = "Container (from the kubelet)"
-	kindClaim      = "PersistentVolumeClaim"
-)
-
 // withArguments returns the first of several fixes that is not empty, with its arguments.
 func (c *checker) withArguments(pod placedPod, fixes ...string) string {
 	return expanded(cmp.Or(fixes...), c.podArguments(pod))
@@ -448,11 +438,6 @@ func (c *checker) tokenFix(peer, flags string) string {
 		flags += " --for " + c.ClusterID
 	}
 	return c.enrolFix("cluster "+peer, flags)
-}
-
-// enrolFix is how this cluster gets a token of a provider. flags are further ones of token create.
-func (c *checker) enrolFix(provider, flags string) string {
-	return fmt.Sprintf("In %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", provider, c.Program, flags, c.Program)
 }
 
 // mapFix is about namespaces that a provider does not give, or still has.

@@ -55,11 +55,11 @@ func ofDaemonSet(d *appsv1.DaemonSet) *appsv1.Deployment {
 		Status: appsv1.DeploymentStatus{Replicas: want, UpdatedReplicas: d.Status.UpdatedNumberScheduled, ReadyReplicas: d.Status.NumberReady}}
 }
 
-func (w *workload) want() int32 { return ptr.Deref(w.Spec.Replicas, 1) }
+func (w *workload) replicasWanted() int32 { return ptr.Deref(w.Spec.Replicas, 1) }
 
 // rolling is true until no pod of an earlier template runs.
 func (w *workload) rolling() bool {
-	return w.Status.UpdatedReplicas < w.want() || w.Status.Replicas > w.want()
+	return w.Status.UpdatedReplicas < w.replicasWanted() || w.Status.Replicas > w.replicasWanted()
 }
 
 // allRoles returns the workloads of all roles, in the order of the text.
@@ -87,7 +87,7 @@ func (s *Snapshot) allRoles() []Role {
 
 // judgeRole judges a workload.
 func (s *Snapshot) judgeRole(w *workload) Role {
-	out := Role{Name: w.role, Object: w.Namespace + "/" + w.Name, Level: Problem, Ready: w.Status.ReadyReplicas, Want: w.want(),
+	out := Role{Name: w.role, Object: w.Namespace + "/" + w.Name, Level: Problem, Ready: w.Status.ReadyReplicas, Want: w.replicasWanted(),
 		Version: w.Labels["app.kubernetes.io/version"], Image: image(&w.Spec.Template.Spec)}
 	trouble, fails := "", failing(w.Deployment)
 	if (w.role == Controller || w.role == Webhook) && s.Unread[ReadLeases] == nil {

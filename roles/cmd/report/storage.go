@@ -53,17 +53,6 @@ const (
 // volumePrefix precedes the UID of the claim in the name of a PersistentVolume of liqod.
 const volumePrefix = "pvc-"
 
-// thisCluster is the place of data in this cluster.
-const thisCluster = "this cluster"
-
-// Place names the cluster that data is in, by the id of a provider; empty is this cluster.
-func Place(id string) string {
-	if id == "" {
-		return thisCluster
-	}
-	return "cluster " + id
-}
-
 // volumeOf returns the volume of a claim, or nil.
 func (s *Snapshot) volumeOf(pvc *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	return first(s.Volumes, func(v *corev1.PersistentVolume) bool { return v.Name == pvc.Spec.VolumeName })

@@ -578,3 +578,14 @@ func Paint(text string) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// thisCluster is the place of data in this cluster.
+const thisCluster = "this cluster"
+
+// Place names the cluster that data is in, by the id of a provider; empty is this cluster.
+func Place(id string) string {
+	if id == "" {
+		return thisCluster
+	}
+	return "cluster " + id
+}
