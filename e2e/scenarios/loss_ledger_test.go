@@ -115,7 +115,8 @@ func (w lossWorld) watch(t *testing.T) *ledger {
 	return book
 }
 
-// compare notes what is not as before, but for the first looks, and keeps it.
+// compare notes what is not as before, but for the first looks, and keeps it. The first look is no change of a shop, however
+// long it has taken.
 func (b *ledger) compare(before, seen map[string]string) {
 	for _, what := range slices.Sorted(maps.Keys(seen)) {
 		was := before[what]
@@ -124,7 +125,7 @@ func (b *ledger) compare(before, seen map[string]string) {
 			continue
 		}
 		b.note("%s: %s -> %s", what, cmp.Or(was, "not there"), seen[what])
-		if ofShop(what) {
+		if ofShop(what) && was != "" {
 			b.mu.Lock()
 			b.fewer = append(b.fewer, b.lines[len(b.lines)-1])
 			b.mu.Unlock()
