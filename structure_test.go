@@ -61,40 +61,118 @@ func TestSizeOfTheProduct(t *testing.T) {
 	require.LessOrEqual(t, len(packages), mostPackages, "packages of the product")
 }
 
+// step is a row of the page of a path: a file, and what a reader looks at there.
+type step struct {
+	section, file string
+	names         []string
+	begins        bool // a loop, or something else that no other step calls
+}
+
+// stepsOf returns the rows of the page of a path.
+func stepsOf(t *testing.T, page string) (steps []step) {
+	t.Helper()
+	data, err := os.ReadFile(page)
+	require.NoError(t, err)
+	for _, part := range strings.Split(string(data), "\n## ")[1:] {
+		title, _, _ := strings.Cut(part, "\n")
+		for line := range strings.Lines(part) {
+			cells := strings.Split(strings.TrimSpace(line), "|")
+			if len(cells) < 2 || !strings.HasPrefix(cells[1], " `") {
+				continue
+			}
+			require.Len(t, cells, 5, "%s: where, what it is called, what happens: %s", page, line)
+			next := step{section: title, file: codeWord.FindStringSubmatch(cells[1])[1], begins: strings.HasPrefix(cells[3], " Begins: ")}
+			for _, word := range codeWord.FindAllStringSubmatch(cells[2], -1) {
+				next.names = append(next.names, word[1])
+			}
+			steps = append(steps, next)
+		}
+	}
+	require.NotEmpty(t, steps, page)
+	return steps
+}
+
 // TestPathsAreTrue: every file that the page of a path names exists, and has the functions and
-// types that stand beside it. The files of the usual case are few.
+// types that stand beside it. A file of Go is called from another one of the page, unless its row
+// says that something begins there. The files of the usual case are few.
 func TestPathsAreTrue(t *testing.T) {
-	names := map[string]map[string]bool{}
+	sources := map[string]file{}
 	for _, f := range files(t) {
-		names[f.path] = declared(f.ast)
+		sources[f.path] = f
 	}
 	for name, path := range paths {
 		page := "docs/internals/" + name + ".md"
-		data, err := os.ReadFile(page)
-		require.NoError(t, err)
-		usual := map[string]bool{}
-		for _, part := range strings.Split(string(data), "\n## ")[1:] {
-			title, _, _ := strings.Cut(part, "\n")
-			for line := range strings.Lines(part) {
-				cells := strings.Split(strings.TrimSpace(line), "|")
-				if len(cells) < 2 || !strings.HasPrefix(cells[1], " `") {
-					continue
-				}
-				require.Len(t, cells, 5, "%s: where, what it is called, what happens: %s", page, line)
-				place := codeWord.FindStringSubmatch(cells[1])[1]
-				require.FileExists(t, filepath.FromSlash(place), page)
-				for _, word := range codeWord.FindAllStringSubmatch(cells[2], -1) {
-					require.Truef(t, names[place][word[1]], "%s: %s has no %s", page, place, word[1])
-				}
-				if path.sections == nil || slices.Contains(path.sections, title) {
-					usual[place] = true
-				}
+		usual, calls, begins := map[string]bool{}, map[string]map[string]bool{}, map[string]bool{}
+		steps := stepsOf(t, page)
+		for _, s := range steps {
+			require.FileExists(t, filepath.FromSlash(s.file), page)
+			if path.sections == nil || slices.Contains(path.sections, s.section) {
+				usual[s.file] = true
 			}
+			if len(s.names) == 0 {
+				continue
+			}
+			have := declared(sources[s.file].ast)
+			for _, n := range s.names {
+				require.Truef(t, have[n], "%s: %s has no %s", page, s.file, n)
+			}
+			if calls[s.file] == nil {
+				calls[s.file] = map[string]bool{}
+			}
+			maps.Copy(calls[s.file], usedBy(sources[s.file].ast, s.names))
+			begins[s.file] = begins[s.file] || s.begins
+		}
+		for _, s := range steps {
+			called := slices.ContainsFunc(steps, func(to step) bool { return to.file == s.file && isCalled(calls, to) })
+			require.Truef(t, called || begins[s.file] || len(s.names) == 0,
+				"%s: no other file of the page calls what it names of %s: name what is called, or say `Begins: `", page, s.file)
 		}
 		t.Logf("%s: %d files", name, len(usual))
-		require.NotEmpty(t, usual, page)
 		require.LessOrEqual(t, len(usual), path.most, "files of %s", page)
 	}
+}
+
+// isCalled reports whether what another file names uses a name of the step.
+func isCalled(calls map[string]map[string]bool, to step) bool {
+	for from, used := range calls {
+		near := filepath.Dir(from) == filepath.Dir(to.file)
+		if from != to.file && slices.ContainsFunc(to.names, func(n string) bool { return used[n] && (near || ast.IsExported(n)) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// usedBy returns the identifiers in functions and types with these names, and in the methods of those types.
+func usedBy(f *ast.File, names []string) map[string]bool {
+	used := map[string]bool{}
+	named := func(n ast.Node) (found bool) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			id, ok := n.(*ast.Ident)
+			found = found || ok && slices.Contains(names, id.Name)
+			return true
+		})
+		return found
+	}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if !slices.Contains(names, d.Name.Name) && (d.Recv == nil || !named(d.Recv)) {
+				continue
+			}
+		case *ast.GenDecl:
+			if !named(d) {
+				continue
+			}
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				used[id.Name] = true
+			}
+			return true
+		})
+	}
+	return used
 }
 
 // mostBackArrows bounds the arrows that run back up within a package.
