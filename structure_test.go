@@ -31,6 +31,8 @@ var paths = map[string]struct {
 	"pod-path":      {[]string{"Out", "Back"}, 11},
 	"peer-path":     {[]string{"Published", "Across", "Answered", "Applied"}, 19}, // to become 18
 	"endpoint-path": {nil, 12},
+	"verdict-path":  {[]string{"Judged", "Obeyed"}, 7},
+	"volume-path":   {[]string{"In a provider", "On a node of home", "Both", "Used, and gone"}, 8},
 }
 
 func TestSizeOfTheProduct(t *testing.T) {
@@ -65,6 +67,7 @@ func TestSizeOfTheProduct(t *testing.T) {
 type step struct {
 	section, file string
 	names         []string
+	happens       string
 	begins        bool // a loop, or something else that no other step calls
 }
 
@@ -81,7 +84,7 @@ func stepsOf(t *testing.T, page string) (steps []step) {
 				continue
 			}
 			require.Len(t, cells, 5, "%s: where, what it is called, what happens: %s", page, line)
-			next := step{section: title, file: codeWord.FindStringSubmatch(cells[1])[1], begins: strings.HasPrefix(cells[3], " Begins: ")}
+			next := step{section: title, file: codeWord.FindStringSubmatch(cells[1])[1], happens: cells[3], begins: strings.HasPrefix(cells[3], " Begins: ")}
 			for _, word := range codeWord.FindAllStringSubmatch(cells[2], -1) {
 				next.names = append(next.names, word[1])
 			}
@@ -129,6 +132,47 @@ func TestPathsAreTrue(t *testing.T) {
 		}
 		t.Logf("%s: %d files", name, len(usual))
 		require.LessOrEqual(t, len(usual), path.most, "files of %s", page)
+	}
+}
+
+// TestStatesOfAPeer: the page about the states of a peer names functions that exist, and reasons that their files
+// use; it has each reason of a ForeignCluster.
+func TestStatesOfAPeer(t *testing.T) {
+	values, sources := map[string]string{}, map[string]file{}
+	var all []string
+	for _, f := range files(t) {
+		sources[f.path] = f
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if ok && under(f.dir, "api") && !f.test && len(spec.Values) > 0 && reasonName.MatchString(spec.Names[0].Name) {
+				values[spec.Names[0].Name] = stringOf(spec.Values[0])
+				if f.dir == "api/core/v1beta1" {
+					all = append(all, stringOf(spec.Values[0]))
+				}
+			}
+			return true
+		})
+	}
+	said := map[string]bool{}
+	for _, s := range stepsOf(t, "docs/internals/peer-states.md") {
+		used, have := map[string]bool{}, declared(sources[s.file].ast)
+		for _, n := range s.names {
+			require.Truef(t, have[n], "%s has no %s", s.file, n)
+		}
+		ast.Inspect(sources[s.file].ast, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				used[cmp.Or(values[sel.Sel.Name], sel.Sel.Name)] = true
+			}
+			return true
+		})
+		_, reasons, _ := strings.Cut(s.happens, ": ")
+		for _, word := range codeWord.FindAllStringSubmatch(reasons, -1) {
+			require.Truef(t, used[word[1]], "%s does not use the reason %s", s.file, word[1])
+			said[word[1]] = true
+		}
+	}
+	for _, reason := range all {
+		require.Truef(t, said[reason], "docs/internals/peer-states.md lacks the reason %s", reason)
 	}
 }
 
