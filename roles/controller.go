@@ -2,6 +2,7 @@ package roles
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -94,14 +95,16 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	c.events = events
 	c.addPeering()
 	c.addOffers()
-	for _, add := range []func() error{
-		c.followGateways, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addStorage,
-		c.addAPIServer, c.addEndpointAddresses,
-	} {
-		if err := add(); err != nil {
-			return Parts{}, err
-		}
+	c.followGateways()
+	if err := errors.Join(c.addNetwork(), c.addVirtualNodes()); err != nil {
+		return Parts{}, err
 	}
+	c.addNamespaces()
+	c.addWorkload()
+	c.addEndpoints()
+	c.addStorage()
+	c.addAPIServer()
+	c.addEndpointAddresses()
 	c.addAuthentication()
 	c.addJoin()
 	c.addDiscovery()
@@ -148,16 +151,6 @@ type runner interface {
 
 func (c *controller) loop(name string, r runner) {
 	c.leased(name, func(ctx context.Context) error { return r.Run(ctx, c.cfg.Workers) })
-}
-
-// add returns a function that adds the loop which a constructor returns, unless that fails.
-func (c *controller) add(name string) func(runner, error) error {
-	return func(r runner, err error) error {
-		if err == nil {
-			c.loop(name, r)
-		}
-		return err
-	}
 }
 
 func (c *controller) addPeering() {
@@ -237,17 +230,14 @@ func (p peers) admitted(clusterID string) bool {
 	return err == nil && fc.Spec.UserName != ""
 }
 
-func (c *controller) addNamespaces() error {
-	err := c.add("namespace-offloadings")(namespace.NewOffloading(namespace.OffloadingConfig{
+func (c *controller) addNamespaces() {
+	c.loop("namespace-offloadings", namespace.NewOffloading(namespace.OffloadingConfig{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(), Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
 		Namespaces: c.own.Core().V1().Namespaces(), Env: c.env.component(),
 	}))
-	if err != nil {
-		return err
-	}
-	maps, err := namespace.NewMaps(namespace.MapsConfig{
+	maps := namespace.NewMaps(namespace.MapsConfig{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
 		TwinNames:         perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), func(cfg config.Config) []string { return cfg.Controller.TwinNames }),
 		NamespacesPerPeer: c.env.Config.Sharing.NamespacesPerPeer, Bounds: c.twinBounds(),
@@ -255,12 +245,8 @@ func (c *controller) addNamespaces() error {
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events, Env: c.env.component(),
 	})
-	if err != nil {
-		return err
-	}
 	maps.Await(c.ranges.HasSynced) // NetworkPolicies name them
 	c.loop("namespace-maps", maps)
-	return nil
 }
 
 // twinBounds returns the settings of what bounds each twin namespace.
@@ -280,7 +266,7 @@ func (c *controller) twinBounds() namespace.BoundsConfig {
 }
 
 func (c *controller) addVirtualNodes() error {
-	err := c.add("virtual-nodes")(virtualnode.NewLifecycle(virtualnode.Config{
+	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
 		Wanted: c.consumer.Wanted,
 		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
@@ -291,29 +277,27 @@ func (c *controller) addVirtualNodes() error {
 		NotReflected:        offloadingv1beta1.NotReflected{Labels: c.env.Config.Reflection.SkipLabels, Annotations: c.env.Config.Reflection.SkipAnnotations},
 		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout, ForceAfter: c.cfg.DrainForceAfter},
 		Events:              c.events, Env: c.env.component(),
-	}))
+	})
 	if err != nil {
 		return err
 	}
+	c.loop("virtual-nodes", lifecycle)
 	address, _ := netip.ParseAddr(c.cfg.VKubelet.NodeAddress) // empty, or an address: the configuration accepts nothing else
-	return c.add("certificate-approval")(virtualnode.NewApprover(virtualnode.ApproverConfig{
+	c.loop("certificate-approval", virtualnode.NewApprover(virtualnode.ApproverConfig{
 		Kube: c.home.fenced.kube, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
 		Events: c.events, Env: c.env.component(),
 	}))
+	return nil
 }
 
-func (c *controller) addEndpoints() error {
-	remap, err := c.remapper()
-	if err != nil {
-		return err
-	}
-	return c.add("shadow-endpoint-slices")(endpoints.New(endpoints.Config{
+func (c *controller) addEndpoints() {
+	c.loop("shadow-endpoint-slices", endpoints.New(endpoints.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Shadows: c.liqo.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
 		Own:        c.selected.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: remap,
+		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: c.remapper(),
 		Metadata: perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf), Grace: c.env.Config.Health.UnknownGrace,
 		Names: perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), func(cfg config.Config) bool {
 			return slices.Contains(cfg.Sharing.ServiceTypes, string(corev1.ServiceTypeExternalName))

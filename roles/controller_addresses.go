@@ -10,19 +10,16 @@ import (
 )
 
 // remapper returns the translation of the addresses of peers' endpoints.
-func (c *controller) remapper() (endpoints.Remapper, error) {
+func (c *controller) remapper() endpoints.Remapper {
 	if !c.env.Config.Networking.Enabled {
-		return unmapped{}, nil
+		return unmapped{}
 	}
-	remap, err := exchange.NewRemapper(exchange.RemapConfig{
+	remap := exchange.NewRemapper(exchange.RemapConfig{
 		Connections: c.liqo.Networking().V1beta1().Connections(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Client: c.home.plain.liqo, Env: c.env.component(),
 	})
-	if err != nil {
-		return nil, err
-	}
 	c.actors = append(c.actors, Actor{Name: "addresses", Run: remap.Run})
-	return remap, nil
+	return remap
 }
 
 // unmapped is the translation of addresses between clusters whose networks reach each other
@@ -45,16 +42,14 @@ func (unmapped) Direct(_, _ string, _ netip.Addr) (netip.Addr, bool) { return ne
 func (unmapped) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
 
 // Subscribe implements endpoints.Remapper. Nothing changes.
-func (unmapped) Subscribe(func(string)) (cache.InformerSynced, error) {
-	return func() bool { return true }, nil
-}
+func (unmapped) Subscribe(func(string)) cache.InformerSynced { return func() bool { return true } }
 
 // addAPIServer wires the loop that makes the API server reachable for peers. The loop also
 // runs if offloaded pods do not reach the API server through the network fabric. It then
 // deletes the objects that it created with an earlier configuration.
-func (c *controller) addAPIServer() error {
+func (c *controller) addAPIServer() {
 	cfg := c.env.Config
-	return c.add("api-server-addresses")(exchange.NewAPIServer(exchange.APIServerConfig{
+	c.loop("api-server-addresses", exchange.NewAPIServer(exchange.APIServerConfig{
 		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),

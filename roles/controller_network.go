@@ -31,12 +31,8 @@ func (c *controller) addNetwork() error {
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 		Networks: c.liqo.IPAM().V1alpha1().Networks(), Env: c.env.component(),
 	}
-	if c.publisher, err = exchange.NewPublisher(cfg); err != nil {
-		return err
-	}
-	if err := c.add("network-exchanged")(exchange.NewExchange(cfg)); err != nil {
-		return err
-	}
+	c.publisher = exchange.NewPublisher(cfg)
+	c.loop("network-exchanged", exchange.NewExchange(cfg))
 	standing := exchange.NewNetworkStatus(cfg)
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
 	servers := []link.Source{exchange.NewPeerServers(standing)}
@@ -65,7 +61,7 @@ func (c *controller) findRanges() (*exchange.Ranges, error) {
 
 // addEndpointAddresses wires the IPs of endpoints that are no pods. Without them it deletes those of an earlier
 // configuration.
-func (c *controller) addEndpointAddresses() error {
+func (c *controller) addEndpointAddresses() {
 	cfg := exchange.EndpointsConfig{
 		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 		IPs: c.liqo.IPAM().V1alpha1().IPs(), Known: c.knownRanges,
@@ -74,7 +70,7 @@ func (c *controller) addEndpointAddresses() error {
 	if c.env.Config.Networking.Enabled && c.env.Config.Networking.ExternalEndpoints {
 		cfg.Slices = c.own.Discovery().V1().EndpointSlices()
 	}
-	return c.add("endpoint-addresses")(exchange.NewEndpoints(cfg))
+	c.loop("endpoint-addresses", exchange.NewEndpoints(cfg))
 }
 
 // knownRanges returns the ranges of this cluster, and those under which it sees its peers.
@@ -94,22 +90,18 @@ func (c *controller) knownRanges() ([]netip.Prefix, error) {
 }
 
 // followGateways follows the announcements of this cluster's gateways.
-func (c *controller) followGateways() error {
+func (c *controller) followGateways() {
 	if !c.env.Config.Networking.Enabled {
 		c.gateways = unannounced{}
-		return nil
+		return
 	}
 	namespace := c.env.Config.Namespace
 	c.leases = gatewayLeases(c.home.plain.kube, namespace)
-	gateways, err := host.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Log)
-	if err != nil {
-		return err
-	}
+	gateways := host.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Log)
 	c.gateways = gateways
 	c.actors = append(c.actors, Actor{Name: "gateways", Run: func(ctx context.Context) error {
 		return gateways.Judge(ctx, c.home.plain.kube.CoordinationV1().Leases(namespace), c.env.Config.Lease.RetryPeriod)
 	}})
-	return nil
 }
 
 // unannounced stands for the gateways of a cluster without the network fabric. It reports

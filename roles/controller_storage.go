@@ -14,13 +14,13 @@ import (
 )
 
 // addStorage adds the provisioner of volumes on the nodes of this cluster, if it is enabled.
-func (c *controller) addStorage() error {
+func (c *controller) addStorage() {
 	cfg := c.env.Config.Storage
 	if cfg.StorageNamespace == "" {
-		return nil
+		return
 	}
 	classes := c.own.Storage().V1().StorageClasses()
-	return c.add("real-claims")(kinds.NewRealClaims(kinds.RealClaimsConfig{
+	c.loop("real-claims", kinds.NewRealClaims(kinds.RealClaimsConfig{
 		Kube: c.home.fenced.kube, Claims: c.own.Core().V1().PersistentVolumeClaims(), Volumes: c.volumes.Core().V1().PersistentVolumes(),
 		Nodes: c.own.Core().V1().Nodes(), Namespace: cfg.StorageNamespace, Classes: classes, Class: realClass(cfg, classes.Lister()),
 		Recorder: c.events, Env: c.env.component(),

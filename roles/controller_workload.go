@@ -19,14 +19,14 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-func (c *controller) addWorkload() error {
+func (c *controller) addWorkload() {
 	classes, quotas := c.own.Storage().V1().StorageClasses(), c.liqo.Offloading().V1beta1().Quotas()
 	peers := c.liqo.Core().V1beta1().ForeignClusters()
 	harden := hardener{
 		allowed: perPeer(c.env.Config, peers.Lister(), func(cfg config.Config) rules.Allowed { return allowedToPeers(cfg, classes.Lister()) }), quotas: quotas.Lister(),
 	}
 	lease := c.env.Config.Lease
-	enforcer, err := pod.New(pod.Config{
+	enforcer := pod.New(pod.Config{
 		RoomConfig: pod.RoomConfig{
 			Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Quotas: quotas.Informer(),
 			LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(),
@@ -37,18 +37,12 @@ func (c *controller) addWorkload() error {
 		Harden: countPods(c.env.Denied, harden.harden), Metadata: perPeer(c.env.Config, peers.Lister(), metadataOf), AlwaysPull: c.cfg.AlwaysPullImages,
 		Limits: config.Amounts(c.env.Config.Sharing.TwinLimits), Recorder: c.events,
 	})
-	if err != nil {
-		return err
-	}
 	c.env.Registry.add(newQuotaMetrics(enforcer.Accounts))
 	c.loop("shadow-pods", enforcer)
-	err = c.add("ingress-hosts")(namespace.NewHosts(namespace.HostsConfig{
+	c.loop("ingress-hosts", namespace.NewHosts(namespace.HostsConfig{
 		Ingresses: c.own.Networking().V1().Ingresses(), Recorder: c.events, Env: c.env.component(),
 	}))
-	if err != nil {
-		return err
-	}
-	return c.addLostNodes()
+	c.addLostNodes()
 }
 
 // allowedToPeers returns what the settings allow pods of peers.
@@ -103,11 +97,11 @@ func quotaLabels(quotas []*offloadingv1beta1.Quota) []string {
 }
 
 // addLostNodes adds the force deletion of pods on NotReady nodes, if it is enabled.
-func (c *controller) addLostNodes() error {
+func (c *controller) addLostNodes() {
 	if !c.cfg.NodeFailure {
-		return nil
+		return
 	}
-	return c.add("lost-nodes")(pod.NewLostNodes(pod.LostNodesConfig{
+	c.loop("lost-nodes", pod.NewLostNodes(pod.LostNodesConfig{
 		Kube: c.home.fenced.kube, Nodes: c.own.Core().V1().Nodes(), Pods: c.pods.Core().V1().Pods(),
 		Recorder: c.events, Env: c.env.component(),
 	}))

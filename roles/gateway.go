@@ -160,10 +160,7 @@ func (g *gatewayRole) complete(announcer *host.Announcer, number int) error {
 		cfg.Replaced = true
 		cfg.Activate = activate(g.fabric.home.kube.CoreV1().Pods(g.env.Config.Namespace), g.announce.Name, number)
 	}
-	made, err := host.NewGateway(cfg)
-	if err != nil {
-		return err
-	}
+	made := host.NewGateway(cfg)
 	if err := made.RegisterMetrics(g.env.Registry, g.network); err != nil {
 		return err
 	}

@@ -85,10 +85,8 @@ func (s *side) wire(key string) {
 		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(),
 		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	}
-	s.publish, err = exchange.NewPublisher(network)
-	require.NoError(s.t, err)
-	answers, err := exchange.NewExchange(network)
-	require.NoError(s.t, err)
+	s.publish = exchange.NewPublisher(network)
+	answers := exchange.NewExchange(network)
 	ipam, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: func(string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
 		External: config.Prefixes(cfg.ExternalCIDRs),

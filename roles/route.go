@@ -37,10 +37,7 @@ func newFabric(env Env) (*fabric, error) {
 	liqo := externalversions.NewSharedInformerFactoryWithOptions(to.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 	nodes := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithTransform(check.TrimNode))
 	leases := gatewayLeases(to.kube, env.Config.Namespace)
-	gateways, err := host.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
-	if err != nil {
-		return nil, err
-	}
+	gateways := host.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
 	return &fabric{
 		home: to, liqo: liqo, core: nodes, factories: []factory{liqo, nodes, leases},
 		sources: host.Sources{
@@ -100,13 +97,10 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 		shares = f.shares(cfg.NodeName)
 	}
 	network := kernel.New(kernel.Config{Log: env.Log, Wrote: hostWrites(env)})
-	node, err := host.NewNode(host.NodeConfig{
+	node := host.NewNode(host.NodeConfig{
 		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU,
 		Host: network, Sources: f.sources, Open: openProbes, Shares: shares, AllPods: allPods, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
-	if err != nil {
-		return Parts{}, err
-	}
 	if err := node.RegisterMetrics(env.Registry, network); err != nil {
 		return Parts{}, err
 	}

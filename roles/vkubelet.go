@@ -158,8 +158,7 @@ func (v *vkubelet) watch() error {
 	for _, a := range v.addresses {
 		addresses = append(addresses, a.String())
 	}
-	var err error
-	v.keeper, err = virtualnode.NewKeeper(virtualnode.KeeperConfig{
+	v.keeper = virtualnode.NewKeeper(virtualnode.KeeperConfig{
 		Kube: v.home.fenced.kube, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
 		ForeignClusters: v.tenant.Core().V1beta1().ForeignClusters(),
 		Namespace:       v.namespace,
@@ -172,7 +171,7 @@ func (v *vkubelet) watch() error {
 		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Identity: v.home.identity,
 		Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
 	})
-	return err
+	return nil
 }
 
 func (v *vkubelet) server() (*kubelet.Server, error) {
@@ -311,15 +310,12 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: v.events, Env: v.env.component(),
 	}}
-	claims, volumes, err := v.newStorage(node, provider)
-	if err != nil {
-		return err
-	}
+	claims, volumes := v.newStorage(node, provider)
 	if shared, err = v.newReflection(node.Target, way.Config(),
 		func(namespace, resource, name string) { pods.Settled(namespace, resource, name) }); err != nil {
 		return err
 	}
-	pods, err = kinds.NewPods(kinds.PodsConfig{
+	pods = kinds.NewPods(kinds.PodsConfig{
 		OfNode: node, Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: engine.Clients{Kube: provider.kube, Liqo: provider.liqo},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), HomeDNS: func() (forge.DNS, error) { return v.homeDNS(vn.Spec.ClusterID) }, RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
@@ -327,15 +323,9 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, While: check.While, Silent: check.Silent, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})
-	if err != nil {
-		return err
-	}
 	v.addressed.Swap(addressed{vn.Spec.ClusterID, pods.Resync, func(namespace string) { shared.current().EndpointsChanged(namespace) }})
 	defer v.addressed.Swap(addressed{})
-	losses, namespaces, err := v.newLosses(local)
-	if err != nil {
-		return err
-	}
+	losses, namespaces := v.newLosses(local)
 	stop, err := v.startEvents(ctx, node, provider, pods, shared.reflects)
 	if err != nil {
 		return err
@@ -374,12 +364,11 @@ func (v *vkubelet) answerNodePorts(offloaded *engine.Follower) func(context.Cont
 
 // newLosses returns the loop that has pods stay on a lost provider as their namespaces say,
 // and the factory of its namespaces.
-func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Losses, informers.SharedInformerFactory, error) {
+func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Losses, informers.SharedInformerFactory) {
 	namespaces := stripped(v.home.plain.kube)
-	losses, err := kinds.NewLosses(kinds.LossesConfig{
+	return kinds.NewLosses(kinds.LossesConfig{
 		Home: v.home.fenced.kube, Pods: local.Core().V1().Pods(), Namespaces: namespaces.Core().V1().Namespaces(), Env: v.env.component(),
-	})
-	return losses, namespaces, err
+	}), namespaces
 }
 
 // podBytes returns the size of the node's pods, as far as they are known.

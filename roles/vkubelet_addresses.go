@@ -28,18 +28,12 @@ func (v *vkubelet) watchAddresses() error {
 		return nil
 	}
 	v.clusters = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithTransform(networkingOf))
-	var err error
-	v.remap, err = exchange.NewRemapper(exchange.RemapConfig{
+	v.remap = exchange.NewRemapper(exchange.RemapConfig{
 		Connections: v.tenant.Networking().V1beta1().Connections(), ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters(),
 		Client: v.home.plain.liqo, Env: v.env.component(),
 	})
-	if err != nil {
-		return err
-	}
-	if _, err := v.remap.Subscribe(v.tellRemapped); err != nil {
-		return err
-	}
-	_, err = v.tenant.IPAM().V1alpha1().IPs().Informer().AddEventHandler(store.OnChange(v.addressChanged))
+	v.remap.Subscribe(v.tellRemapped)
+	_, err := v.tenant.IPAM().V1alpha1().IPs().Informer().AddEventHandler(store.OnChange(v.addressChanged))
 	return err
 }
 

@@ -22,7 +22,7 @@ func (h *handlers) AddEventHandler(handler cache.ResourceEventHandler) (cache.Re
 	return nil, nil
 }
 
-func TestChanges(t *testing.T) {
+func TestOnChange(t *testing.T) {
 	t.Parallel()
 	node := func(cidr string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{PodCIDR: cidr}}
@@ -30,7 +30,7 @@ func TestChanges(t *testing.T) {
 	var got []string
 	take := func(n *corev1.Node) { got = append(got, n.Spec.PodCIDR) }
 	h := &handlers{}
-	_, err := Changes("Nodes", h, func(a, b *corev1.Node) bool { return a.Spec.PodCIDR == b.Spec.PodCIDR }, take)
+	_, err := OnChange(h, func(a, b *corev1.Node) bool { return a.Spec.PodCIDR == b.Spec.PodCIDR }, take).Add()
 	require.NoError(t, err)
 	h.OnAdd(node("a"), true)
 	h.OnUpdate(node("a"), node("a"))
@@ -39,18 +39,19 @@ func TestChanges(t *testing.T) {
 	h.OnDelete("no node")
 	require.Equal(t, []string{"a", "b", "c"}, got)
 
-	_, err = Changes("Nodes", h, nil, take)
+	_, err = OnChange(h, nil, take).Add()
 	require.NoError(t, err)
 	h.OnUpdate(node("d"), node("d"))
 	require.Equal(t, []string{"a", "b", "c", "d"}, got)
 }
 
-func TestChangesOfAStoppedInformer(t *testing.T) {
+func TestRegisterWithAStoppedInformer(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
 	close(stop)
 	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes().Informer()
 	nodes.Run(stop)
-	_, err := Changes("Nodes", nodes, nil, func(*corev1.Node) {})
-	require.ErrorContains(t, err, "watching Nodes: ")
+	synced, err := Register(OnAnyChange[*corev1.Node](nodes, nil, func() {}))
+	require.ErrorContains(t, err, "adding an event handler: ")
+	require.False(t, synced())
 }

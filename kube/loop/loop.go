@@ -107,7 +107,7 @@ type Loop struct {
 	watched []Source
 	// synced are what Run waits for.
 	synced []cache.InformerSynced
-	// broken is the error of an informer that takes no handler; nil: there is none.
+	// broken is the error of informers that take no handler; nil: there is none.
 	broken error
 }
 
@@ -119,11 +119,10 @@ const (
 	unavailableDelay = time.Second
 )
 
-// New returns a Loop that watches these sources, as by WatchAll. It starts no goroutines. If an
-// informer takes no handler, because it has stopped already, Run returns the error.
+// New returns a Loop that watches these sources, as by Watch. It starts no goroutines.
 func New(cfg Config, sources ...Source) *Loop {
 	l := &Loop{cfg: cfg, early: sets.New[Key]()}
-	l.broken = l.WatchAll(sources...)
+	l.Watch(sources...)
 	return l
 }
 
@@ -146,22 +145,6 @@ func newQueue(name string, turns *fair, observer Observer) workqueue.TypedRateLi
 // Name returns the name that Config gave to the loop.
 func (l *Loop) Name() string { return l.cfg.Name }
 
-// Watch enqueues keys(obj) for every add, update and delete that inf reports. An update
-// enqueues the keys of the object before and after the change. Run waits until the
-// handler has received the initial list. The caller may use the returned registration to
-// remove the handler.
-func (l *Loop) Watch(inf Informer, keys func(obj any) []Key) (cache.ResourceEventHandlerRegistration, error) {
-	reg, err := inf.AddEventHandler(l.Handler(keys))
-	if err != nil {
-		return nil, fmt.Errorf("watching for %s: %w", l.cfg.Name, err)
-	}
-	l.Await(reg.HasSynced)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.watched = append(l.watched, Source{inf, keys})
-	return reg, nil
-}
-
 // Await has Run wait for these, too, before the workers start.
 func (l *Loop) Await(synced ...cache.InformerSynced) {
 	l.mu.Lock()
@@ -169,15 +152,30 @@ func (l *Loop) Await(synced ...cache.InformerSynced) {
 	l.synced = append(l.synced, synced...)
 }
 
-// Source is an informer, and the keys of each of its objects.
-type Source struct {
-	informer Informer
-	keys     func(any) []Key
+// HasSynced reports whether all that Run waits for has been received.
+func (l *Loop) HasSynced() bool {
+	_, synced := l.sources()
+	return all(synced)
 }
 
-// From returns the source of the keys that keys returns. Objects of other types have none.
+// all reports whether all of these have synced.
+func all(synced []cache.InformerSynced) bool {
+	return !slices.ContainsFunc(synced, func(is cache.InformerSynced) bool { return !is() })
+}
+
+// Source is an informer, and what its events cause.
+type Source struct {
+	informer Informer
+	// keys has the keys of each object, for a Loop. They are nil if the handler does all.
+	keys    func(any) []Key
+	handler cache.ResourceEventHandler
+}
+
+// From returns the source of the keys that keys returns. Objects of other types have none. A Loop enqueues the
+// keys of every object that is added, updated or deleted, and those of all objects when it begins to run. An
+// update enqueues the keys of the object before and after the change.
 func From[T any](inf Informer, keys func(T) []Key) Source {
-	return Source{inf, func(obj any) (of []Key) {
+	return Source{informer: inf, keys: func(obj any) (of []Key) {
 		if o, ok := obj.(T); ok {
 			of = keys(o)
 		}
@@ -185,26 +183,82 @@ func From[T any](inf Informer, keys func(T) []Key) Source {
 	}}
 }
 
-// Handle adds an event handler to an informer. synced reports whether the handler has received the
-// initial list; Run waits for that. If the informer takes no handler, Run returns the error.
-func (l *Loop) Handle(inf cache.SharedIndexInformer, handler cache.ResourceEventHandler) (synced cache.InformerSynced) {
-	reg, err := inf.AddEventHandler(handler)
-	if err != nil {
-		l.broken = errors.Join(l.broken, fmt.Errorf("watching for %s: %w", l.cfg.Name, err))
-		return func() bool { return false }
-	}
-	l.Await(reg.HasSynced)
-	return reg.HasSynced
+// On returns a source whose events a handler receives. It enqueues nothing itself.
+func On(inf Informer, handler cache.ResourceEventHandler) Source {
+	return Source{informer: inf, handler: handler}
 }
 
-// WatchAll is Watch for several informers.
-func (l *Loop) WatchAll(sources ...Source) error {
-	for _, s := range sources {
-		if _, err := l.Watch(s.informer, s.keys); err != nil {
-			return err
+// OnChange returns a source that calls changed for each object that appears, changes or disappears. An
+// update for which same returns true is no change; same may be nil.
+func OnChange[T any](inf Informer, same func(before, after T) bool, changed func(T)) Source {
+	report := func(obj any) {
+		if o, ok := Object[T](obj); ok {
+			changed(o)
 		}
 	}
-	return nil
+	return On(inf, cache.ResourceEventHandlerFuncs{
+		AddFunc: report,
+		UpdateFunc: func(before, after any) {
+			b, known := before.(T)
+			if a, ok := after.(T); !ok || !known || same == nil || !same(b, a) {
+				report(after)
+			}
+		},
+		DeleteFunc: report,
+	})
+}
+
+// OnAnyChange is OnChange for a function that needs no object.
+func OnAnyChange[T any](inf Informer, same func(before, after T) bool, changed func()) Source {
+	return OnChange(inf, same, func(T) { changed() })
+}
+
+// Add adds the handler of a source, which is not one of From, to its informer.
+func (s Source) Add() (cache.ResourceEventHandlerRegistration, error) {
+	return s.informer.AddEventHandler(s.handler)
+}
+
+// Register adds the handlers of sources to their informers, without a Loop. synced reports whether all have
+// received their first lists.
+func Register(sources ...Source) (synced cache.InformerSynced, err error) {
+	var each []cache.InformerSynced
+	for _, s := range sources {
+		registration, err := s.Add()
+		if err != nil {
+			return func() bool { return false }, fmt.Errorf("adding an event handler: %w", err)
+		}
+		each = append(each, registration.HasSynced)
+	}
+	return func() bool { return all(each) }, nil
+}
+
+// Watch has the loop receive the events of these sources. Run waits until all have received their first lists.
+// If an informer takes no handler, because it has stopped already, Run returns the error. The caller may use
+// the registrations to remove the handlers.
+func (l *Loop) Watch(sources ...Source) (registered []cache.ResourceEventHandlerRegistration) {
+	for _, s := range sources {
+		if s.keys != nil {
+			s.handler = l.Handler(s.keys)
+		}
+		registration, err := s.Add()
+		registered = append(registered, registration)
+		if err != nil {
+			l.broken = errors.Join(l.broken, fmt.Errorf("watching for %s: %w", l.cfg.Name, err))
+			continue
+		}
+		l.Await(registration.HasSynced)
+		l.mu.Lock()
+		l.watched = append(l.watched, s)
+		l.mu.Unlock()
+	}
+	return registered
+}
+
+// Index adds an index to an informer. If that is not possible, Run returns the error.
+func (l *Loop) Index(inf Informer, name string, of cache.IndexFunc) {
+	if err := inf.GetIndexer().AddIndexers(cache.Indexers{name: of}); err != nil {
+		l.broken = errors.Join(l.broken, fmt.Errorf("indexing for %s: %w", l.cfg.Name, err))
+	}
 }
 
 // Handler returns an event handler that enqueues keys(obj). It is meant for informers
@@ -389,8 +443,11 @@ func (l *Loop) end() {
 }
 
 func (l *Loop) addAll() {
-	all, _ := l.sources()
-	for _, s := range all {
+	watched, _ := l.sources()
+	for _, s := range watched {
+		if s.keys == nil {
+			continue
+		}
 		for _, obj := range s.informer.GetStore().List() {
 			l.Add(s.keys(obj)...)
 		}
@@ -506,51 +563,4 @@ func Unavailable(err error) bool {
 		return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 	}
 	return false
-}
-
-// Changes calls changed for each object of the informer that appears, changes or disappears. An
-// update for which same returns true is no change; same may be nil. The error names the objects.
-func Changes[T any](objects string, informer Informer, same func(before, after T) bool, changed func(T)) (cache.ResourceEventHandlerRegistration, error) {
-	report := func(obj any) {
-		if o, ok := Object[T](obj); ok {
-			changed(o)
-		}
-	}
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: report,
-		UpdateFunc: func(before, after any) {
-			b, known := before.(T)
-			if a, ok := after.(T); !ok || !known || same == nil || !same(b, a) {
-				report(after)
-			}
-		},
-		DeleteFunc: report,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", objects, err)
-	}
-	return registration, nil
-}
-
-// Change is a change of an informer's objects, for AnyChange.
-type Change func(changed func()) (cache.ResourceEventHandlerRegistration, error)
-
-// ChangeOf returns the Change that Changes finds, of whichever object.
-func ChangeOf[T any](objects string, informer Informer, same func(before, after T) bool) Change {
-	return func(changed func()) (cache.ResourceEventHandlerRegistration, error) {
-		return Changes(objects, informer, same, func(T) { changed() })
-	}
-}
-
-// AnyChange calls changed at each of several Changes. Each result reports whether the handler of one of
-// them has received the first list.
-func AnyChange(changed func(), of ...Change) (synced []cache.InformerSynced, err error) {
-	for _, change := range of {
-		registration, err := change(changed)
-		if err != nil {
-			return nil, err
-		}
-		synced = append(synced, registration.HasSynced)
-	}
-	return synced, nil
 }

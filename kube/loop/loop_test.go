@@ -137,8 +137,7 @@ func TestWatchUnwrapsTombstonesAndRunsAgain(t *testing.T) {
 	seen := make(chan Key, 10)
 	_, l := newScript(func(_ context.Context, key Key, _ int) error { seen <- key; return nil })
 	inf := factory.Core().V1().ConfigMaps().Informer()
-	_, err := l.Watch(inf, Self)
-	require.NoError(t, err)
+	l.Watch(From(inf, Self))
 	factory.Start(t.Context().Done())
 
 	key := Key{Namespace: "ns", Name: "a"}
@@ -360,6 +359,6 @@ func TestStoppedInformer(t *testing.T) {
 	watching := New(Config{Name: "pods", Log: zap.NewNop()}, From(inf, func(*corev1.Pod) []Key { return nil }))
 	require.ErrorContains(t, watching.Run(t.Context(), 1), "watching for pods")
 	handling := New(Config{Name: "pods", Log: zap.NewNop()})
-	require.False(t, handling.Handle(inf, cache.ResourceEventHandlerFuncs{})())
+	handling.Watch(On(inf, cache.ResourceEventHandlerFuncs{}))
 	require.ErrorContains(t, handling.Run(t.Context(), 1), "watching for pods")
 }

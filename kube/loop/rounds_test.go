@@ -68,16 +68,18 @@ func TestValue(t *testing.T) {
 	require.Equal(t, "b", v.Get())
 }
 
-func TestAnyChange(t *testing.T) {
+func TestRegister(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int32
 	core := informers.NewSharedInformerFactory(fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "a"}}), 0).Core().V1()
 	pods := core.Pods().Informer()
-	synced, err := AnyChange(func() { n.Add(1) }, ChangeOf[*corev1.Node]("Nodes", core.Nodes().Informer(), nil), ChangeOf[*corev1.Pod]("Pods", pods, nil))
+	onPods := OnAnyChange[*corev1.Pod](pods, nil, func() { n.Add(1) })
+	one, err := Register(onPods)
 	require.NoError(t, err)
-	require.Len(t, synced, 2)
+	both, err := Register(OnAnyChange[*corev1.Node](core.Nodes().Informer(), nil, func() { n.Add(1) }), onPods)
+	require.NoError(t, err)
 	go pods.RunWithContext(t.Context())
-	require.True(t, cache.WaitForCacheSync(t.Context().Done(), synced[1]))
-	require.EqualValues(t, 1, n.Load())
-	require.False(t, synced[0]())
+	require.True(t, cache.WaitForCacheSync(t.Context().Done(), one))
+	require.NotZero(t, n.Load())
+	require.False(t, both())
 }

@@ -119,8 +119,8 @@ func typed[T any](all []any) []T {
 	return out
 }
 
-// On registers a handler, which is called after the Store has noticed a deletion itself.
-func (s *Store[T]) On(h Handler[T]) (cache.ResourceEventHandlerRegistration, error) {
+// On returns a source for a handler, which is called after the Store has noticed a deletion itself.
+func (s *Store[T]) On(h Handler[T]) loop.Source {
 	gone := h.Gone
 	h.Gone = func(last T, missed bool) {
 		s.Gone(last)
@@ -128,7 +128,7 @@ func (s *Store[T]) On(h Handler[T]) (cache.ResourceEventHandlerRegistration, err
 			gone(last, missed)
 		}
 	}
-	return s.informer.AddEventHandler(h)
+	return loop.On(s.informer, h)
 }
 
 // Live reads an object from the API server; nil: there is none.

@@ -52,7 +52,7 @@ func TestStoreOverlaysTheCache(t *testing.T) {
 	_, err := s.On(Handler[*corev1.ConfigMap]{Gone: func(last *corev1.ConfigMap, missed bool) {
 		require.False(t, missed)
 		gone = append(gone, last.Name)
-	}})
+	}}).Add()
 	require.NoError(t, err)
 	require.NoError(t, feed{inf}.Delete(configMap("a", "9")))
 	require.Equal(t, []string{"a"}, gone)

@@ -85,25 +85,17 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 	}
 	a := &Allocator{}
 	client := cfg.Client.IPAMV1alpha1()
-	a.networks, err = newClaims(cfg, networkKind(client), cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
-	if err != nil {
-		return nil, err
-	}
-	if err := a.networks.WatchAll(loop.From(cfg.ForeignClusters.Informer(), a.networks.refusedTo)); err != nil {
-		return nil, err
-	}
-	a.ips, err = newClaims(cfg, ipKind(client), cfg.IPs.Informer(), &pool{name: ipamv1alpha1.PoolIPs, space: ips, inside: true})
-	if err != nil {
-		return nil, err
-	}
-	a.pools = loop.New(loop.Config{Name: "addresspool", Sync: a.syncPool, Log: cfg.Log, Observer: cfg.Observer})
-	a.pools.Await(cfg.Reserved.HasSynced)
-	cfg.Reserved.Subscribe(a.wakeNetworks)
-	return a, a.pools.WatchAll(
+	a.networks = newClaims(cfg, networkKind(client), cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
+	a.networks.Watch(loop.From(cfg.ForeignClusters.Informer(), a.networks.refusedTo))
+	a.ips = newClaims(cfg, ipKind(client), cfg.IPs.Informer(), &pool{name: ipamv1alpha1.PoolIPs, space: ips, inside: true})
+	a.pools = loop.New(loop.Config{Name: "addresspool", Sync: a.syncPool, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.AddressPools.Informer(), loop.Self),
 		loop.From(cfg.Networks.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolNetworks})),
 		loop.From(cfg.IPs.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolIPs})),
 	)
+	a.pools.Await(cfg.Reserved.HasSynced)
+	cfg.Reserved.Subscribe(a.wakeNetworks)
+	return a, nil
 }
 
 // wakeNetworks has all Networks judged again: one may get a range now, or have one that
@@ -204,14 +196,14 @@ type claims struct {
 	clock    clock.PassiveClock
 }
 
-func newClaims(cfg AllocateConfig, k kind, informer cache.SharedIndexInformer, p *pool) (*claims, error) {
+func newClaims(cfg AllocateConfig, k kind, informer cache.SharedIndexInformer, p *pool) *claims {
 	c := &claims{kind: k, informer: informer, pool: p, clock: cfg.Clock}
 	p.client = cfg.Client.IPAMV1alpha1().AddressPools()
 	p.store = store.New("AddressPool", cfg.AddressPools.Informer(), cfg.Clock, func(string) store.API[*ipamv1alpha1.AddressPool] { return p.client })
 	p.claims, p.clock, p.log = k.list, cfg.Clock, cfg.Log
-	c.Loop = loop.New(loop.Config{Name: p.name, Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	c.Loop = loop.New(loop.Config{Name: p.name, Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(informer, loop.Self), loop.From(cfg.AddressPools.Informer(), c.waiting))
 	c.Await(cfg.Reserved.HasSynced)
-	return c, c.WatchAll(loop.From(informer, loop.Self), loop.From(cfg.AddressPools.Informer(), c.waiting))
+	return c
 }
 
 // waiting returns the claims that a change of their pool may concern: those that are not

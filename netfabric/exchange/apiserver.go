@@ -63,14 +63,14 @@ type APIServer struct {
 }
 
 // NewAPIServer registers with the informers and starts nothing.
-func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
+func NewAPIServer(cfg APIServerConfig) *APIServer {
 	a := &APIServer{cfg: cfg}
-	a.Loop = loop.New(loop.Config{Name: "api-server", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return a, a.WatchAll(
+	a.Loop = loop.New(loop.Config{Name: "api-server", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.VirtualNodes.Informer(), loop.Self),
 		loop.From(cfg.IPs.Informer(), ownerKey),
 		loop.From(cfg.ForeignClusters.Informer(), a.ofCluster),
 	)
+	return a
 }
 
 // ofCluster returns the keys of the VirtualNodes of a ForeignCluster's cluster.

@@ -41,11 +41,10 @@ func TestAPIServer(t *testing.T) {
 	liqo, core := fake.NewSimpleClientset(milanCluster(nil), milanNode()), corefake.NewClientset()
 	kubetest.WatchFromList(liqo)
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
-	a, err := NewAPIServer(APIServerConfig{
+	a := NewAPIServer(APIServerConfig{
 		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
 	})
-	require.NoError(t, err)
 	require.Zero(t, len(liqo.Actions())+len(core.Actions()), "NewAPIServer starts nothing")
 	own.Start(t.Context().Done())
 	done := make(chan error, 1)
@@ -89,11 +88,10 @@ func TestAPIServer(t *testing.T) {
 func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) *APIServer {
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
-	a, err := NewAPIServer(APIServerConfig{
+	a := NewAPIServer(APIServerConfig{
 		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
 	})
-	require.NoError(t, err)
 	require.NoError(t, a.cfg.VirtualNodes.Informer().GetIndexer().Add(milanNode()))
 	return a
 }

@@ -71,17 +71,16 @@ type Endpoints struct {
 }
 
 // NewEndpoints registers with the informers and starts nothing.
-func NewEndpoints(cfg EndpointsConfig) (*Endpoints, error) {
+func NewEndpoints(cfg EndpointsConfig) *Endpoints {
 	e := &Endpoints{cfg: cfg}
-	e.Loop = loop.New(loop.Config{Name: "endpoint-addresses", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
-	sources := []loop.Source{
+	e.Loop = loop.New(loop.Config{Name: "endpoint-addresses", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.IPs.Informer(), ofEndpoint),
 		loop.From(cfg.Offloadings.Informer(), func(o *offloadingv1beta1.NamespaceOffloading) []loop.Key { return []loop.Key{{Name: o.Namespace}} }),
-	}
+	)
 	if cfg.Slices != nil {
-		sources = append(sources, loop.From(cfg.Slices.Informer(), e.ofSlice))
+		e.Watch(loop.From(cfg.Slices.Informer(), e.ofSlice))
 	}
-	return e, e.WatchAll(sources...)
+	return e
 }
 
 // EndpointIP returns the name of the IP for an address of an endpoint in a namespace.

@@ -43,8 +43,7 @@ func endpointsRig(t *testing.T, core *corefake.Clientset, liqo *fake.Clientset, 
 	if off {
 		cfg.Slices, cfg.NoIPAM = nil, true
 	}
-	e, err := NewEndpoints(cfg)
-	require.NoError(t, err)
+	e := NewEndpoints(cfg)
 	kube.Start(t.Context().Done())
 	own.Start(t.Context().Done())
 	go func() { _ = e.Run(t.Context(), 2) }()

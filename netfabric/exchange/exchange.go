@@ -53,17 +53,17 @@ const (
 )
 
 // NewExchange registers with the informers and starts nothing.
-func NewExchange(cfg NegotiationConfig) (*Exchange, error) {
+func NewExchange(cfg NegotiationConfig) *Exchange {
 	e := &Exchange{cfg: cfg}
-	e.Loop = loop.New(loop.Config{Name: "exchange", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
-	e.Await(cfg.Own.HasSynced)
-	cfg.Own.Subscribe(e.wakeAll)
-	return e, e.WatchAll(
+	e.Loop = loop.New(loop.Config{Name: "exchange", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.Configurations.Informer(), peerKey),
 		loop.From(cfg.Networks.Informer(), peerKey),
 		loop.From(cfg.Connections.Informer(), e.connectionKeys),
 		loop.From(cfg.ForeignClusters.Informer(), loop.Self),
 	)
+	e.Await(cfg.Own.HasSynced)
+	cfg.Own.Subscribe(e.wakeAll)
+	return e
 }
 
 // peerKey returns the key of the peer in whose tenant namespace an object is.

@@ -45,7 +45,7 @@ type RangesConfig struct {
 // Nodes, those of Services in its ServiceCIDRs. It is safe for concurrent use.
 type Ranges struct {
 	cfg    RangesConfig
-	synced []cache.InformerSynced
+	synced cache.InformerSynced
 
 	listeners loop.Listeners[struct{}]
 
@@ -56,9 +56,9 @@ type Ranges struct {
 // NewRanges registers with the informers and starts nothing.
 func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	r := &Ranges{cfg: cfg}
-	changes := []loop.Change{loop.ChangeOf("Nodes", cfg.Nodes.Informer(), check.SameNode)}
+	sources := []loop.Source{loop.OnAnyChange(cfg.Nodes.Informer(), check.SameNode, r.changed)}
 	if cfg.APIServer != nil {
-		changes = append(changes, loop.ChangeOf("EndpointSlices of the API server", cfg.APIServer.Informer(), sameServers))
+		sources = append(sources, loop.OnAnyChange(cfg.APIServer.Informer(), sameServers, r.changed))
 	}
 	if cfg.ServiceCIDRs != nil {
 		informer := cfg.ServiceCIDRs.Informer()
@@ -66,10 +66,10 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 			return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
 		}
 		same := func(a, b *networkingv1.ServiceCIDR) bool { return slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs) }
-		changes = append(changes, loop.ChangeOf("ServiceCIDRs", informer, same))
+		sources = append(sources, loop.OnAnyChange(informer, same, r.changed))
 	}
 	var err error
-	r.synced, err = loop.AnyChange(r.changed, changes...)
+	r.synced, err = loop.Register(sources...)
 	return r, err
 }
 
@@ -80,7 +80,7 @@ func (r *Ranges) changed() { r.listeners.Tell(struct{}{}) }
 
 // Run notifies the subscribers when the caches are filled, and ends with ctx.
 func (r *Ranges) Run(ctx context.Context) error {
-	if cache.WaitForCacheSync(ctx.Done(), r.synced...) {
+	if cache.WaitForCacheSync(ctx.Done(), r.synced) {
 		r.changed() // a cache calls its handlers before HasSynced
 	}
 	<-ctx.Done()

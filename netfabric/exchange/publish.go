@@ -29,25 +29,22 @@ type Publisher struct {
 }
 
 // NewPublisher registers with the informers and starts nothing.
-func NewPublisher(cfg NegotiationConfig) (*Publisher, error) {
+func NewPublisher(cfg NegotiationConfig) *Publisher {
 	p := &Publisher{cfg: cfg}
-	p.Loop = loop.New(loop.Config{Name: "publish", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
-	if err := p.WatchAll(
+	p.Loop = loop.New(loop.Config{Name: "publish", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), loop.Self),
 		loop.From(cfg.Offers.Informer(), peerKey),
 		loop.From(cfg.Configurations.Informer(), peerKey),
-	); err != nil {
-		return nil, err
-	}
+	)
 	// What changes for one peer may give another one more, or less.
 	cfg.Own.Subscribe(p.wakeAll)
 	cfg.Gateways.Subscribe(p.wakeAll)
-	synced, err := loop.AnyChange(p.wakeAll,
-		loop.ChangeOf("Connections", cfg.Connections.Informer(), sameTransit),
-		loop.ChangeOf("NamespaceOffloadings", cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders),
+	p.Watch(
+		loop.OnAnyChange(cfg.Connections.Informer(), sameTransit, p.wakeAll),
+		loop.OnAnyChange(cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders, p.wakeAll),
 	)
-	p.Await(append(synced, cfg.Own.HasSynced)...)
-	return p, err
+	p.Await(cfg.Own.HasSynced)
+	return p
 }
 
 func (p *Publisher) wakeAll() {

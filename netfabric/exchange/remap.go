@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -71,18 +70,14 @@ type translation struct {
 }
 
 // NewRemapper returns a Remapper. It starts nothing.
-func NewRemapper(cfg RemapConfig) (*Remapper, error) {
+func NewRemapper(cfg RemapConfig) *Remapper {
 	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}}
 	r.loop = loop.New(loop.Config{Name: "remap", Sync: r.confirm, Beside: r.peers, Log: cfg.Log, Observer: cfg.Observer})
 	r.loop.Await(r.HasSynced)
 	// Objects of both kinds have the id of the peer as their name.
 	gone := store.Handler[metav1.Object]{Gone: func(obj metav1.Object, _ bool) { r.loop.Wake(loop.Key{Name: obj.GetName()}) }}
-	for _, informer := range []cache.SharedIndexInformer{cfg.Connections.Informer(), cfg.ForeignClusters.Informer()} {
-		if _, err := informer.AddEventHandler(gone); err != nil {
-			return nil, fmt.Errorf("watching what translates addresses: %w", err)
-		}
-	}
-	return r, nil
+	r.loop.Watch(loop.On(cfg.Connections.Informer(), gone), loop.On(cfg.ForeignClusters.Informer(), gone))
+	return r
 }
 
 // Run confirms until ctx is done that what is absent from the caches is gone.
@@ -266,19 +261,18 @@ func (r *Remapper) Ranges(peer string) ([]netip.Prefix, error) {
 // Subscribe registers a function that is called with the id of each peer whose translation
 // may have changed. The caches have the change already. The result reports whether the
 // function has been called for all that the first lists had.
-func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error) {
+func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSynced) {
 	r.listeners.Subscribe(changed)
-	connections, ofConnections := loop.Changes("Connections", r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { tellPeer(c, changed) })
-	thirds, ofThirds := loop.Changes("Connections", r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) })
 	same := func(a, b *corev1beta1.ForeignCluster) bool { return disabled(a) == disabled(b) }
-	clusters, ofClusters := loop.Changes("ForeignClusters", r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
-		changed(fc.Spec.ClusterID)
-		r.hubs(fc.Spec.ClusterID, changed)
-	})
-	if err := errors.Join(ofConnections, ofThirds, ofClusters); err != nil {
-		return nil, err
-	}
-	return func() bool { return connections.HasSynced() && thirds.HasSynced() && clusters.HasSynced() }, nil
+	r.loop.Watch(
+		loop.OnChange(r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { tellPeer(c, changed) }),
+		loop.OnChange(r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) }),
+		loop.OnChange(r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
+			changed(fc.Spec.ClusterID)
+			r.hubs(fc.Spec.ClusterID, changed)
+		}),
+	)
+	return r.loop.HasSynced
 }
 
 // hubs calls changed with each peer that leads to a cluster.

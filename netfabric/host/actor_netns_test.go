@@ -139,10 +139,7 @@ func newAPIs(nodes []corev1.Node) (*apis, error) {
 	a.liqo.PrependReactor("*", "*", fail)
 	a.kube.PrependReactor("*", "*", fail)
 	liqo, kube := externalversions.NewSharedInformerFactory(a.liqo, 0), informers.NewSharedInformerFactory(a.kube, 0)
-	gateways, err := NewLeaseGateways(kube.Coordination().V1().Leases(), zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
+	gateways := NewLeaseGateways(kube.Coordination().V1().Leases(), zap.NewNop())
 	a.sources = Sources{
 		Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
 		Nodes: kube.Core().V1().Nodes(), Gateways: gateways, Client: a.liqo.NetworkingV1beta1(),
@@ -219,7 +216,7 @@ func (s site) worker(a *apis) (worker, error) {
 	return NewNode(NodeConfig{
 		ClusterID: s.ClusterID, Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500, Host: kernel.New(kernel.Config{Log: log}),
 		Sources: a.sources, Open: func() (ProbeSocket, error) { return net.ListenUDP("udp", nil) }, AllPods: organisation, Clock: clock.RealClock{}, Log: log,
-	})
+	}), nil
 }
 
 func (s site) gateway(a *apis, log *zap.Logger) (*GatewayHost, error) {
@@ -251,7 +248,7 @@ func (s site) gateway(a *apis, log *zap.Logger) (*GatewayHost, error) {
 		},
 		Timing:  s.Timing,
 		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: log,
-	})
+	}), nil
 }
 
 // lookup resolves a name by the file of names beside the keys.

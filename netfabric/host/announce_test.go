@@ -170,8 +170,7 @@ func TestClaim(t *testing.T) {
 func TestLastAnnouncements(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
-	l, err := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), zap.NewNop())
-	require.NoError(t, err)
+	l := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), zap.NewNop())
 	l.clock, l.synced = clk, func() bool { return true }
 	leases, keys := kube.CoordinationV1().Leases(homeNamespace), publicKeys(t, 2)
 	var all []*Announcer
@@ -276,8 +275,7 @@ func TestFirstListOfGatewaysIsTold(t *testing.T) {
 			require.NoError(t, a.step(t.Context()))
 		}
 		factory := informers.NewSharedInformerFactory(kube, 0)
-		l, err := NewLeaseGateways(factory.Coordination().V1().Leases(), zap.NewNop())
-		require.NoError(t, err)
+		l := NewLeaseGateways(factory.Coordination().V1().Leases(), zap.NewNop())
 		var seen atomic.Bool
 		l.Subscribe(func() {
 			_, known := l.Gateways()
@@ -292,8 +290,7 @@ func TestFirstListOfGatewaysIsTold(t *testing.T) {
 // TestSubscribersAtOnce: none is lost when several subscribe at the same time.
 func TestSubscribersAtOnce(t *testing.T) {
 	t.Parallel()
-	l, err := NewLeaseGateways(informers.NewSharedInformerFactory(kubefake.NewSimpleClientset(), 0).Coordination().V1().Leases(), zap.NewNop())
-	require.NoError(t, err)
+	l := NewLeaseGateways(informers.NewSharedInformerFactory(kubefake.NewSimpleClientset(), 0).Coordination().V1().Leases(), zap.NewNop())
 	var calls atomic.Int64
 	var wg sync.WaitGroup
 	for range 20 {
@@ -311,8 +308,7 @@ func TestSubscribersAtOnce(t *testing.T) {
 func TestLeaseGateways(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
-	l, err := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), zap.NewNop())
-	require.NoError(t, err)
+	l := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), zap.NewNop())
 	l.clock, l.synced = clk, func() bool { return true }
 	told := 0
 	l.Subscribe(func() { told++ })

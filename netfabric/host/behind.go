@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -33,16 +32,11 @@ func NewBehind(offloadings offloadinginformers.NamespaceOffloadingInformer, pods
 	return &Behind{offloadings: offloadings, pods: pods, needed: make(chan struct{})}
 }
 
-// watch calls changed when other pods may be reached than before.
-func (b *Behind) watch(changed func()) (cache.InformerSynced, error) {
-	synced, err := loop.AnyChange(changed,
-		loop.ChangeOf("NamespaceOffloadings", b.offloadings.Informer(), offloadingv1beta1.SameProviders),
-		loop.ChangeOf("Pods", b.pods.Informer(), samePod),
-	)
-	if err != nil {
-		return nil, err
-	}
-	return synced[0], nil // the Pods are watched later
+// watch has a loop call changed when other pods may be reached than before. The loop does not wait for the
+// Pods, which are watched later.
+func (b *Behind) watch(l *loop.Loop, changed func()) {
+	l.Watch(loop.OnAnyChange(b.offloadings.Informer(), offloadingv1beta1.SameProviders, changed))
+	_, _ = loop.Register(loop.OnAnyChange(b.pods.Informer(), samePod, changed)) // fails only for a stopped informer
 }
 
 // run watches the pods when they are needed, until ctx is done.

@@ -15,6 +15,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -80,8 +81,8 @@ func TestPodsBehindAreWatchedWhenNeeded(t *testing.T) {
 		kube, liqo := informers.NewSharedInformerFactory(a.kube, 0), externalversions.NewSharedInformerFactory(a.liqo, 0)
 		b := NewBehind(liqo.Offloading().V1beta1().NamespaceOffloadings(), kube.Core().V1().Pods())
 		changes := 0
-		synced, err := b.watch(func() { changes++ })
-		require.NoError(t, err)
+		l := loop.New(loop.Config{})
+		b.watch(l, func() { changes++ })
 		liqo.Start(ctx.Done())
 		var running sync.WaitGroup
 		running.Go(func() { b.run(ctx) })
@@ -94,7 +95,7 @@ func TestPodsBehindAreWatchedWhenNeeded(t *testing.T) {
 		_, err = offloadings.Create(ctx, offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes}), metav1.CreateOptions{})
 		require.NoError(t, err)
 		kubetest.Settled(time.Second)
-		require.True(t, synced())
+		require.True(t, l.HasSynced())
 		got, known := b.read()
 		require.True(t, known)
 		require.Empty(t, got)

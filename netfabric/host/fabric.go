@@ -66,8 +66,7 @@ type fabric struct {
 	log  *zap.Logger
 	clk  clock.WithTicker
 
-	synced []cache.InformerSynced
-	seen   presence // the loop's
+	seen presence // the loop's
 
 	mu      sync.Mutex
 	done    bool // an Apply has returned
@@ -76,21 +75,17 @@ type fabric struct {
 	owners  loop.Value[map[netip.Prefix]string] // peers of the last plan, by their ranges
 }
 
-func (f *fabric) watch() error {
-	changes := []loop.Change{
-		loop.ChangeOf("Connections", f.src.Connections.Informer(), sameOrder),
-		loop.ChangeOf("Nodes", f.src.Nodes.Informer(), check.SameNode),
-	}
+func (f *fabric) watch() {
+	f.Watch(
+		loop.OnAnyChange(f.src.Connections.Informer(), sameOrder, f.wake),
+		loop.OnAnyChange(f.src.Nodes.Informer(), check.SameNode, f.wake),
+		loop.From(f.src.IPs.Informer(), loop.Constant(loop.Key{Name: fabricKey})),
+	)
 	if f.src.Pods != nil {
-		changes = append(changes, loop.ChangeOf("Pods", f.src.Pods.Informer(), samePod))
-	}
-	synced, err := loop.AnyChange(f.wake, changes...)
-	if err != nil {
-		return err
+		f.Watch(loop.OnAnyChange(f.src.Pods.Informer(), samePod, f.wake))
 	}
 	f.src.Gateways.Subscribe(f.wake)
-	f.synced = append(synced, f.src.Gateways.HasSynced)
-	return f.WatchAll(loop.From(f.src.IPs.Informer(), loop.Constant(loop.Key{Name: fabricKey})))
+	f.Await(f.src.Gateways.HasSynced)
 }
 
 // sameOrder reports whether two states of a Connection lead to the same plan. The gateways write
@@ -104,7 +99,7 @@ func (f *fabric) wake() { f.Wake(loop.Key{Name: fabricKey}) }
 // run works until ctx is done. Nothing is applied before all caches have been filled: what
 // stands in the kernel, from an earlier process, stays. It stays at the end, too.
 func (f *fabric) run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), f.synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), f.HasSynced) {
 		return nil
 	}
 	defer loop.Start(ctx, f.follow, func(ctx context.Context) {

@@ -78,14 +78,12 @@ nft 'table ip cni { chain post { type nat hook postrouting priority 100; ip sadd
 // runNode runs the agent of the node until the function that it returns is called.
 func (w *town) runNode(t *testing.T) (stop func()) {
 	t.Helper()
-	var err error
-	w.agent, err = NewNode(NodeConfig{
+	w.agent = NewNode(NodeConfig{
 		ClusterID: w.ClusterID, Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500,
 		Host:    kernel.New(kernel.Config{Namespace: w.node.FD, Log: zap.NewNop(), Wrote: func(string) { w.writes.Add(1) }}),
 		Sources: w.api.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		AllPods: organisation,
 	})
-	require.NoError(t, err)
 	return kubetest.Run(t, func(ctx context.Context) error {
 		w.api.start(ctx.Done())
 		return w.agent.Run(ctx)
@@ -375,8 +373,7 @@ func TestANodeWaitsForItsCaches(t *testing.T) {
 	a, err := newAPIs(nil)
 	require.NoError(t, err)
 	host := &countingHost{}
-	n, err := NewNode(NodeConfig{ClusterID: "rome", Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop()})
-	require.NoError(t, err)
+	n := NewNode(NodeConfig{ClusterID: "rome", Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop()})
 	stop := kubetest.Run(t, n.Run)
 	stop()
 	require.Zero(t, host.applied)

@@ -129,12 +129,12 @@ type planned struct {
 }
 
 // NewGateway registers with the informers and starts nothing.
-func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
+func NewGateway(cfg GatewayConfig) *GatewayHost {
 	g := &GatewayHost{cfg: cfg, use: map[string]int{}, announcer: cfg.Announcer, nodes: NewNodeAnswers(cfg.Clock)}
 	g.keyless.Swap(errors.New("it has not been read yet"))
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
-	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
+	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.Sources.Connections.Informer(), loop.Self))
 	g.announcer.onActive = g.wake
 	g.rotation.begin = loop.NewSignal()
 	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
@@ -143,20 +143,14 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(g.key, public) },
 		Received: g.received, Nodes: g.nodes,
 	}, cfg.Listen, g.unprobed, g.heard)
-	if err := errors.Join(g.watch(), g.status.WatchAll(loop.From(cfg.Sources.Connections.Informer(), loop.Self))); err != nil {
-		return nil, err
+	g.watch()
+	if cfg.Services != nil {
+		g.Watch(loop.From(cfg.Services.Informer(), loop.Constant(loop.Key{Name: fabricKey})))
 	}
 	if cfg.Behind != nil {
-		synced, err := cfg.Behind.watch(g.wake)
-		if err != nil {
-			return nil, err
-		}
-		g.synced = append(g.synced, synced)
+		cfg.Behind.watch(g.Loop, g.wake)
 	}
-	if cfg.Services == nil {
-		return g, nil
-	}
-	return g, g.WatchAll(loop.From(cfg.Services.Informer(), loop.Constant(loop.Key{Name: fabricKey})))
+	return g
 }
 
 // Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in

@@ -41,7 +41,7 @@ func newShared(t *testing.T, a *apis, key kernel.Key, name, address string, repl
 	s := &sharedGateway{host: &fakeHost{}, done: make(chan error, 1)}
 	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
-	s.GatewayHost, err = NewGateway(GatewayConfig{
+	s.GatewayHost = NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Keys: &memoryKeys{keys: Keys{Key: key}},
 		Host: s.host, Sources: a.sources, Client: a.liqo,
@@ -59,7 +59,6 @@ func newShared(t *testing.T, a *apis, key kernel.Key, name, address string, repl
 		Timing:  EchoTiming{Interval: 10 * time.Millisecond, Silence: 40 * time.Millisecond, Patience: 40 * time.Millisecond, Answers: 1},
 		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
-	require.NoError(t, err)
 	return s
 }
 

@@ -127,7 +127,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
-	g, err := NewGateway(GatewayConfig{
+	g := NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Keys: keys, Services: services.Core().V1().Services(), NodeName: nodeName,
 		Host: host, Sources: a.sources, Client: a.liqo,
@@ -139,7 +139,6 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		Timing:  EchoTiming{Interval: 10 * time.Millisecond, Silence: 40 * time.Millisecond, Patience: 40 * time.Millisecond, Answers: 1},
 		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
-	require.NoError(t, err)
 	require.NoError(t, g.RegisterMetrics(registry, host))
 	a.start(ctx.Done())
 	services.Start(ctx.Done())

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -52,16 +51,12 @@ type announced struct {
 
 // NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
 // namespace, and starts nothing.
-func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logger) (*LeaseGateways, error) {
+func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logger) *LeaseGateways {
 	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clock.RealClock{}, known: map[string]*announced{}, refused: map[string]string{}}
 	// A deleted Lease counts as not renewed: its gateway creates it again, or Judge reports it
-	// dead.
-	registration, err := l.leases.AddEventHandler(store.Handler[*coordinationv1.Lease]{Set: func(_, have *coordinationv1.Lease) { l.saw(have) }})
-	if err != nil {
-		return nil, fmt.Errorf("watching Leases: %w", err)
-	}
-	l.synced = registration.HasSynced
-	return l, nil
+	// dead. An informer that has stopped, which takes no handler, never counts as synced.
+	l.synced, _ = loop.Register(loop.On(l.leases, store.Handler[*coordinationv1.Lease]{Set: func(_, have *coordinationv1.Lease) { l.saw(have) }}))
+	return l
 }
 
 // HasSynced reports whether the first list has been read.

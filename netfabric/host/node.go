@@ -44,17 +44,16 @@ type NodeHost struct {
 }
 
 // NewNode registers with the informers and starts nothing.
-func NewNode(cfg NodeConfig) (*NodeHost, error) {
+func NewNode(cfg NodeConfig) *NodeHost {
 	n := &NodeHost{cfg: cfg}
 	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	n.probes = NewNodeProbes(cfg.Open, cfg.Clock, cfg.Log, n.wake)
-	if err := n.watch(); err != nil || cfg.Shares == nil {
-		return n, err
+	n.watch()
+	if cfg.Shares != nil {
+		cfg.Shares.watch(n.Loop, n.wake)
 	}
-	synced, err := cfg.Shares.watch(n.wake)
-	n.synced = append(n.synced, synced...)
-	return n, err
+	return n
 }
 
 // Run works until ctx is done. What is applied stays.

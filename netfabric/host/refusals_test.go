@@ -34,10 +34,9 @@ func TestRefusalsAreRecorded(t *testing.T) {
 		ctx, host := t.Context(), &refusing{}
 		a, err := newAPIs([]corev1.Node{*hostNode("node-1", "192.0.2.11", "10.244.1.0/24")})
 		require.NoError(t, err)
-		n, err := NewNode(NodeConfig{
+		n := NewNode(NodeConfig{
 			ClusterID: "rome", Name: "node-1", Overlay: plan.OverlayPort, MTU: 1500, Host: &countingHost{}, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		})
-		require.NoError(t, err)
 		a.start(ctx.Done())
 		go func() { _ = n.Run(ctx) }()
 		require.NoError(t, a.connect(ctx, linked("milan", 1, publicKeys(t, 1)[0])))

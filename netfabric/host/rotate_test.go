@@ -92,7 +92,7 @@ func rotating(t *testing.T, a *apis, store KeyStore, clk clock.WithTicker, age t
 	require.NoError(t, announcer.step(t.Context()))
 	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
-	g, err := NewGateway(GatewayConfig{
+	g := NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Keys: store, KeyAge: age,
 		Host: &fakeHost{}, Sources: a.sources, Client: a.liqo, Announcer: announcer,
@@ -102,7 +102,6 @@ func rotating(t *testing.T, a *apis, store KeyStore, clk clock.WithTicker, age t
 		},
 		Timing: testTiming, Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clk, Log: zap.NewNop(),
 	})
-	require.NoError(t, err)
 	require.NoError(t, g.readKeys(t.Context()))
 	g.echoes.idle = true // it has no peers
 	return g

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
@@ -45,13 +44,13 @@ type Shared struct {
 	Slices      []*discoveryv1.EndpointSlice
 }
 
-// watch calls changed when other pods may be shared than before.
-func (s *Shares) watch(changed func()) ([]cache.InformerSynced, error) {
-	return loop.AnyChange(changed,
-		loop.ChangeOf("Pods", s.Pods.Informer(), sameShare),
-		loop.ChangeOf("Namespaces", s.Twins.Informer(), sameTwin),
-		loop.ChangeOf("NamespaceOffloadings", s.Offloadings.Informer(), offloadingv1beta1.SameProviders),
-		loop.ChangeOf("EndpointSlices", s.Slices.Informer(), sameEndpoints),
+// watch has a loop call changed when other pods may be shared than before.
+func (s *Shares) watch(l *loop.Loop, changed func()) {
+	l.Watch(
+		loop.OnAnyChange(s.Pods.Informer(), sameShare, changed),
+		loop.OnAnyChange(s.Twins.Informer(), sameTwin, changed),
+		loop.OnAnyChange(s.Offloadings.Informer(), offloadingv1beta1.SameProviders, changed),
+		loop.OnAnyChange(s.Slices.Informer(), sameEndpoints, changed),
 	)
 }
 

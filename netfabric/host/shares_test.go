@@ -214,13 +214,12 @@ func TestANodeFollowsWhatIsShared(t *testing.T) {
 		a, err := newAPIs([]corev1.Node{*hostNode("node-1", "192.0.2.11", "10.244.1.0/24")})
 		require.NoError(t, err)
 		kube, liqo := informers.NewSharedInformerFactory(a.kube, 0), externalversions.NewSharedInformerFactory(a.liqo, 0)
-		n, err := NewNode(NodeConfig{
+		n := NewNode(NodeConfig{
 			ClusterID: "rome", Name: "node-1", Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
 			AllPods: organisation, Shares: &Shares{
 				Pods: kube.Core().V1().Pods(), Twins: kube.Core().V1().Namespaces(), Slices: kube.Discovery().V1().EndpointSlices(), Offloadings: liqo.Offloading().V1beta1().NamespaceOffloadings(),
 			},
 		})
-		require.NoError(t, err)
 		a.start(ctx.Done())
 		kube.Start(ctx.Done())
 		liqo.Start(ctx.Done())

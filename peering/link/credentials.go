@@ -40,9 +40,7 @@ type Credentials struct {
 // informers are started.
 func (c *Credentials) Watch() error {
 	c.changed, c.problem = make(chan struct{}), fmt.Errorf("the credentials of the provider have not been read yet")
-	_, err := loop.AnyChange(c.refresh,
-		loop.ChangeOf[*offloadingv1beta1.VirtualNode]("VirtualNodes", c.VirtualNodes.Informer(), nil),
-		loop.ChangeOf[*corev1.Secret]("Secrets", c.Secrets.Informer(), nil))
+	_, err := loop.Register(loop.OnAnyChange[*offloadingv1beta1.VirtualNode](c.VirtualNodes.Informer(), nil, c.refresh), loop.OnAnyChange[*corev1.Secret](c.Secrets.Informer(), nil, c.refresh))
 	return err
 }
 

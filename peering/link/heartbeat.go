@@ -335,11 +335,11 @@ func NewInvitations(cfg InvitationsConfig) *Invitations {
 	cfg.Directory.Subscribe(add)
 	cfg.Directory.onNone(add)
 	// A Lease wakes nobody by its renewals.
-	n.Handle(cfg.Leases.Informer(), store.Handler[*coordinationv1.Lease]{Gone: func(l *coordinationv1.Lease, _ bool) {
+	n.Watch(loop.On(cfg.Leases.Informer(), store.Handler[*coordinationv1.Lease]{Gone: func(l *coordinationv1.Lease, _ bool) {
 		if id := corev1beta1.PeerOfNamespace(l.Namespace); id != "" && l.Name == corev1beta1.HeartbeatLease {
 			n.Wake(loop.Key{Name: id})
 		}
-	}})
+	}}))
 	return n
 }
 

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
@@ -38,8 +37,7 @@ type PulseConfig struct {
 // Its keys have the tenant namespaces as names. It is safe for concurrent use.
 type Pulse struct {
 	*loop.Loop
-	cfg    PulseConfig
-	synced cache.InformerSynced
+	cfg PulseConfig
 
 	listeners loop.Listeners[string] // they take cluster ids
 
@@ -53,7 +51,7 @@ type Pulse struct {
 func NewPulse(cfg PulseConfig) *Pulse {
 	p := &Pulse{cfg: cfg, beats: map[string]*beat{}, ended: map[string]bool{}}
 	p.Loop = loop.New(loop.Config{Name: "heartbeats", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
-	p.synced = p.Handle(cfg.Leases.Informer(), store.Handler[*coordinationv1.Lease]{Set: p.saw, Gone: p.gone})
+	p.Watch(loop.On(cfg.Leases.Informer(), store.Handler[*coordinationv1.Lease]{Set: p.saw, Gone: p.gone}))
 	return p
 }
 
@@ -82,7 +80,7 @@ func (p *Pulse) Subscribe(f func(clusterID string)) { p.listeners.Subscribe(f) }
 
 // Condition implements Source.
 func (p *Pulse) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
-	if !p.synced() {
+	if !p.HasSynced() {
 		return Standing(fc, corev1beta1.ConditionAPIServer)
 	}
 	peer := fc.Spec.ClusterID

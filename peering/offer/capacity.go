@@ -287,8 +287,7 @@ func (u *usage) watch(ctx context.Context) error {
 	same := func(a, b *corev1.Pod) bool {
 		return a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources)
 	}
-	_, err := loop.Changes("Pods", inf, same, func(*corev1.Pod) { u.touch() })
-	if err != nil {
+	if _, err := loop.Register(loop.OnAnyChange(inf, same, u.touch)); err != nil {
 		return err
 	}
 	u.informer, u.stale = inf, true

@@ -93,11 +93,7 @@ func NewProvider(cfg ProviderConfig) *Provider {
 		loop.From(cfg.StorageClasses.Informer(), p.everyConsumer),
 		loop.From(cfg.IngressClasses.Informer(), p.everyConsumer),
 	)
-	p.loop.Handle(cfg.Nodes.Informer(), store.OnChange(func(before, after *corev1.Node) {
-		if before == nil || after == nil || !sameCapacity(before, after) {
-			p.capacityChanged()
-		}
-	}))
+	p.loop.Watch(loop.OnAnyChange(cfg.Nodes.Informer(), sameCapacity, p.capacityChanged))
 	return p
 }
 

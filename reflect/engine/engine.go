@@ -120,13 +120,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	wg.Go(func() { errs <- e.sweeper.Run(ctx, 1) })
 	stop := func() {}
 	defer func() { stop() }()
-	watched, err := e.hosted.watch(e.EndpointsChanged)
+	synced, err := e.hosted.watch(e.EndpointsChanged)
 	if err != nil {
 		return err
 	}
 	wg.Go(func() { e.hosted.RunWithContext(ctx) })
-	cache.WaitForCacheSync(ctx.Done(), watched.HasSynced)
-	vns, err := loop.Changes("VirtualNodes", e.cfg.VirtualNodes.Informer(), SameReflection, func(*offloadingv1beta1.VirtualNode) { e.Resync() })
+	cache.WaitForCacheSync(ctx.Done(), synced)
+	vns, err := loop.OnAnyChange(e.cfg.VirtualNodes.Informer(), SameReflection, e.Resync).Add()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // an informer that has been stopped takes no handler

@@ -44,8 +44,8 @@ func (h hosted) has(ref *corev1.ObjectReference) bool {
 
 // watch calls changed with the namespace of each pod that was created, deleted or replaced by
 // another of the same name.
-func (h hosted) watch(changed func(namespace string)) (cache.ResourceEventHandlerRegistration, error) {
+func (h hosted) watch(changed func(namespace string)) (cache.InformerSynced, error) {
 	// After a gap in the watch, an update can be from one pod to another of the same name.
 	same := func(before, after *corev1.Pod) bool { return before.UID == after.UID }
-	return loop.Changes("the pods of the provider in this cluster", h, same, func(pod *corev1.Pod) { changed(pod.Namespace) })
+	return loop.Register(loop.OnChange(h, same, func(pod *corev1.Pod) { changed(pod.Namespace) }))
 }

@@ -22,10 +22,10 @@ func TestHosted(t *testing.T) {
 	kubetest.WatchFromList(home)
 	h := newHosted(home, "milan")
 	changed := make(chan string, 10)
-	watched, err := h.watch(func(namespace string) { changed <- namespace })
+	synced, err := h.watch(func(namespace string) { changed <- namespace })
 	require.NoError(t, err)
 	t.Cleanup(loop.Start(t.Context(), h.RunWithContext))
-	require.Eventually(t, watched.HasSynced, time.Minute, time.Millisecond)
+	require.Eventually(t, synced, time.Minute, time.Millisecond)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1", Labels: map[string]string{
 		"liqo.io/managed-by": "shadowpod", "offloading.liqo.io/origin": "milan"}}}
 	kubetest.Create(t, home.CoreV1().Pods("shop"), pod)

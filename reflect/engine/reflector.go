@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -260,18 +259,13 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 		space: s, local: local.GetStore(), changes: newChanges(), told: map[string]note{}, sent: map[asked]sent{},
 		remote: store.New(r.Resource, remote, r.engine.cfg.Clock, func(namespace string) store.API[R] { return r.Writer(clients, namespace) }),
 	}
-	var registered []cache.ResourceEventHandlerRegistration
-	var errs []error
-	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
-		registered, errs = append(registered, reg), append(errs, err)
-	}
 	changed := func(name string) {
 		st.changes.add(name)
 		r.add(s.local, name)
 	}
 	// An update enqueues its key once, because the name and the affected keys of an object are
 	// constant. With two calls an idle worker could sync the object twice.
-	watch(local.AddEventHandler(store.Handler[L]{
+	sources := []loop.Source{loop.On(local, store.Handler[L]{
 		Set: func(_, o L) { changed(o.GetName()) },
 		Gone: func(o L, missed bool) {
 			if !missed {
@@ -279,10 +273,9 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 			}
 			changed(o.GetName())
 		},
-	}))
-	watch(st.remote.On(store.Each(func(o R) { changed(r.localName(o.GetName(), s.scope.ObjectOptions)) })))
+	}), st.remote.On(store.Each(func(o R) { changed(r.localName(o.GetName(), s.scope.ObjectOptions)) }))}
 	for _, related := range r.Related {
-		watch(related.Informer(s.home).AddEventHandler(store.Each(func(obj any) {
+		sources = append(sources, loop.On(related.Informer(s.home), store.Each(func(obj any) {
 			for _, key := range related.Keys(obj, local.GetIndexer()) {
 				if _, name, err := cache.SplitMetaNamespaceKey(key); err == nil {
 					r.add(s.local, name)
@@ -290,11 +283,9 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 			}
 		})))
 	}
-	if err := errors.Join(errs...); err != nil {
+	var err error
+	if st.synced, err = loop.Register(sources...); err != nil {
 		return nil, fmt.Errorf("watching for %s: %w", r.name(), err)
-	}
-	st.synced = func() bool {
-		return !slices.ContainsFunc(registered, func(reg cache.ResourceEventHandlerRegistration) bool { return !reg.HasSynced() })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -42,17 +42,19 @@ type Claims struct {
 }
 
 // NewClaims returns a Claims and registers its handlers with the informers; it starts no
-// goroutines. It returns an error if an informer has been stopped.
-func NewClaims(cfg ClaimsConfig) (*Claims, error) {
+// goroutines.
+func NewClaims(cfg ClaimsConfig) *Claims {
 	c := &Claims{cfg: cfg, homeVolumes: newHomeVolumes(cfg.Home, cfg.Volumes, cfg.Recorder, cfg.Env)}
 	c.twins = engine.NewSpaces(c.open, func(t *claimTwin) { t.stop() })
 	c.loop = loop.New(loop.Config{
 		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,
 		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return c.keys(corev1.NamespaceAll) },
-	})
-	// Run registers the handlers of the second one.
-	return c, c.loop.WatchAll(loop.From(cfg.Volumes.Informer(), claimOf), loop.From(cfg.VirtualNodes.Informer(), loop.None))
+	}, loop.From(cfg.Volumes.Informer(), claimOf))
+	c.loop.Watch(loop.OnAnyChange(cfg.VirtualNodes.Informer(), func(b, a *offloadingv1beta1.VirtualNode) bool {
+		return (b.DeletionTimestamp == nil) == (a.DeletionTimestamp == nil) && engine.SameReflection(b, a)
+	}, c.Resync))
+	return c
 }
 
 // Run provisions volumes until ctx is done. It may be called once.
@@ -60,12 +62,6 @@ func (c *Claims) Run(ctx context.Context) error {
 	if c.cfg.Workers == 0 {
 		<-ctx.Done()
 		return nil
-	}
-	_, err := loop.Changes("the VirtualNode", c.cfg.VirtualNodes.Informer(), func(b, a *offloadingv1beta1.VirtualNode) bool {
-		return (b.DeletionTimestamp == nil) == (a.DeletionTimestamp == nil) && engine.SameReflection(b, a)
-	}, func(*offloadingv1beta1.VirtualNode) { c.Resync() })
-	if err != nil {
-		return err
 	}
 	defer c.cfg.Namespaces.Follow(ctx, nil, c.twins)()
 	return c.loop.Run(ctx, c.cfg.Workers)

@@ -95,11 +95,10 @@ func (s *site) newClaims(t *testing.T, gate func() error) (*Claims, []interface{
 	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
 	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
-	claims, err := NewClaims(ClaimsConfig{
+	claims := NewClaims(ClaimsConfig{
 		OfNode: ofNode(namespaces, own, s.events, gate, func(context.Context) error { return s.gate }),
 		Home:   s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(), Workers: 2,
 	})
-	require.NoError(t, err)
 	return claims, []interface{ Start(<-chan struct{}) }{core, own}
 }
 

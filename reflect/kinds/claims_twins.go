@@ -6,7 +6,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -36,7 +35,7 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 	t.run(ctx, func() {
 		c.cfg.Log.Debug("claims of a namespace are known", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 		c.enqueue(local)
-	}, []cache.InformerSynced{handled(t.home.On(atHome)), handled(t.there.On(store.Each(wake)))}, home, there)
+	}, []loop.Source{t.home.On(atHome), t.there.On(store.Each(wake))}, home, there)
 	return t
 }
 

@@ -41,10 +41,10 @@ type Losses struct {
 }
 
 // NewLosses returns a Losses and registers its handlers with the informers. It starts nothing.
-func NewLosses(cfg LossesConfig) (*Losses, error) {
+func NewLosses(cfg LossesConfig) *Losses {
 	l := &Losses{cfg: cfg}
-	l.loop = loop.New(loop.Config{Name: LossesLoop, Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return l, l.loop.WatchAll(loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.Namespaces.Informer(), l.podsIn))
+	l.loop = loop.New(loop.Config{Name: LossesLoop, Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.Namespaces.Informer(), l.podsIn))
+	return l
 }
 
 // Run follows the annotation until ctx is done.

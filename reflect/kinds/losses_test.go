@@ -36,8 +36,7 @@ func TestLossesFollowTheNamespace(t *testing.T) {
 	home := fake.NewClientset(pod("shop", "web"), done, pod("other", "web"),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	factory := informers.NewSharedInformerFactory(home, 0)
-	losses, err := NewLosses(LossesConfig{Home: home, Pods: factory.Core().V1().Pods(), Namespaces: factory.Core().V1().Namespaces(), Env: loop.Env{Log: zap.NewNop()}})
-	require.NoError(t, err)
+	losses := NewLosses(LossesConfig{Home: home, Pods: factory.Core().V1().Pods(), Namespaces: factory.Core().V1().Namespaces(), Env: loop.Env{Log: zap.NewNop()}})
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())
 	ended := make(chan error, 1)

@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,10 +24,10 @@ type opened struct {
 }
 
 // run starts the informers and calls ready when all handlers are synced.
-func (o *opened) run(ctx context.Context, ready func(), handlers []cache.InformerSynced, informers ...*store.Informer) {
-	o.synced = func() bool {
-		return !slices.ContainsFunc(handlers, func(synced cache.InformerSynced) bool { return !synced() })
-	}
+func (o *opened) run(ctx context.Context, ready func(), handlers []loop.Source, informers ...*store.Informer) {
+	// Handlers can be added to any informer that does not run yet. If one fails nevertheless, they never
+	// count as synced.
+	o.synced, _ = loop.Register(handlers...)
 	tasks := []func(context.Context){func(ctx context.Context) {
 		if cache.WaitForCacheSync(ctx.Done(), o.synced) {
 			ready()
@@ -50,15 +49,6 @@ func selected[T engine.Object, L runtime.Object](kind string, example T, clients
 	informer := store.NewInformer[L](clientset, client, example, func(o *metav1.ListOptions) { o.LabelSelector = selector })
 	informer.Transform = transform
 	return store.New(kind, informer, c, func(string) store.API[T] { return client }), informer
-}
-
-// handled returns the HasSynced of a handler. Handlers can be added to any informer that does
-// not run yet. If one fails nevertheless, it never counts as synced.
-func handled(reg cache.ResourceEventHandlerRegistration, err error) cache.InformerSynced {
-	if err != nil {
-		return func() bool { return false }
-	}
-	return reg.HasSynced
 }
 
 // OfNode is what the components of one virtual node have in common.

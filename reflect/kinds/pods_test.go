@@ -177,14 +177,13 @@ func (s *site) start(t *testing.T) (stop func()) {
 	require.NoError(t, err)
 	node := ofNode(namespaces, own, s.events, func() error { return s.gate }, func(context.Context) error { return errors.Join(s.gate, s.away) })
 	node.HomeLost = s.lost
-	s.pods, err = NewPods(PodsConfig{
+	s.pods = NewPods(PodsConfig{
 		OfNode: node, Home: s.home, HomeLiqo: s.homeLiqod, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
 		Pods: locals, Nodes: core.Core().V1().Nodes(),
 		API: s.api, HomeAPI: s.homeAPI, HomeDNS: s.homeDNS, RightsName: "rights", Claims: s.claims, Behind: s.behind,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
 		While: s.while, Silent: s.silent, Refused: func(string) {}, Workers: map[bool]int{false: 4}[s.closed],
 	})
-	require.NoError(t, err)
 	return kubetest.Run(t, func(ctx context.Context) error {
 		core.Start(ctx.Done())
 		own.Start(ctx.Done())

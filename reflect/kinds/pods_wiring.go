@@ -96,8 +96,8 @@ type Pods struct {
 }
 
 // NewPods returns a Pods and registers its handlers with the informers; it starts no
-// goroutines. It returns an error if an informer has been stopped.
-func NewPods(cfg PodsConfig) (*Pods, error) {
+// goroutines.
+func NewPods(cfg PodsConfig) *Pods {
 	p := &Pods{
 		cfg: cfg, memos: map[types.UID]*memo{}, endings: map[string]time.Time{},
 		locals: store.New("pod", cfg.Pods.Informer(), cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Home.CoreV1().Pods(ns) }),
@@ -106,24 +106,17 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
 		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return p.twinKeys(corev1.NamespaceAll) },
-	})
-	p.twins = engine.NewSpaces(p.open, p.close)
-	var err error
-	if p.tokens, err = newTokens(p); err != nil {
-		return nil, err
-	}
+	}, loop.From(cfg.Pods.Informer(), loop.Self))
+	p.twins, p.tokens = engine.NewSpaces(p.open, p.close), newTokens(p)
 	p.awaited = awaited{clock: cfg.Clock, wake: p.loop.Wake, token: p.tokens.missing, behind: cfg.Behind, pods: map[types.UID]awaiting{}}
-	// Run registers the handlers of the last two.
-	return p, p.loop.WatchAll(loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
+	return p
 }
 
 // Run offloads pods until ctx is done. It may be called once.
 func (p *Pods) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if err := p.follow(); err != nil {
-		return unlessOver(ctx, err)
-	}
+	p.follow()
 	// This is before the first sync, for which a namespace without a twin is not offloaded.
 	defer p.cfg.Namespaces.Follow(ctx, p.mapChanged, p.twins, p.tokens.spaces)()
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
@@ -146,26 +139,23 @@ func unlessOver(ctx context.Context, err error) error {
 
 // follow enqueues all pods when the readiness or the network of the Node or the patch of the VirtualNode
 // changes.
-func (p *Pods) follow() error {
-	_, pods := p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
+func (p *Pods) follow() {
+	p.loop.Watch(p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
 		p.forget(pod.UID)
 		if !missed {
 			p.sawLeave(pod)
 		}
-	}})
-	_, nodes := p.cfg.Nodes.Informer().AddEventHandler(store.Handler[*corev1.Node]{Set: func(b, a *corev1.Node) {
+	}}), loop.On(p.cfg.Nodes.Informer(), store.Handler[*corev1.Node]{Set: func(b, a *corev1.Node) {
 		// If b is nil, a deleted Node was created again: while it did not exist, no pod was
 		// reported as ready.
 		if a.Name == p.cfg.Node && (b == nil || readiness(b) != readiness(a) || networkDown(b) != networkDown(a)) {
 			p.enqueueAll()
 		}
-	}})
-	_, vns := p.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
+	}}), loop.On(p.cfg.VirtualNodes.Informer(), store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
 		if b != nil && a.Name == p.cfg.Node && !engine.SameReflection(b, a) {
 			p.enqueueAll()
 		}
-	}})
-	return errors.Join(pods, nodes, vns)
+	}}))
 }
 
 // Resync enqueues all pods. Callers use it after Gate has opened.
@@ -318,11 +308,10 @@ func (p *Pods) open(ctx context.Context, local, remote string) *twin {
 	pods, podsInformer := selected("the provider's pod", &corev1.Pod{}, there.Kube, there.Kube.CoreV1().Pods(remote), ours, p.slim, cfg.Clock)
 	shadows, shadowsInformer := selected("ShadowPod", &offloadingv1beta1.ShadowPod{}, there.Liqo, there.Liqo.OffloadingV1beta1().ShadowPods(remote), ours, cfg.Transform, cfg.Clock)
 	tw := &twin{opened: opened{local: local, remote: remote}, shadows: shadows, pods: pods}
-	handlers := []cache.InformerSynced{handled(tw.pods.On(p.onRemote(local))), handled(tw.shadows.On(p.onShadow(tw)))}
 	tw.run(ctx, func() {
 		cfg.Log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 		p.enqueueTwin(local)
-	}, handlers, podsInformer, shadowsInformer)
+	}, []loop.Source{tw.pods.On(p.onRemote(local)), tw.shadows.On(p.onShadow(tw))}, podsInformer, shadowsInformer)
 	return tw
 }
 

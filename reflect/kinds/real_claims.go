@@ -55,37 +55,29 @@ type RealClaims struct {
 const ofClaim = "of-claim"
 
 // NewRealClaims returns a RealClaims and registers its handlers with the informers; it starts no
-// goroutines. It returns an error if an informer runs already.
-func NewRealClaims(cfg RealClaimsConfig) (*RealClaims, error) {
+// goroutines.
+func NewRealClaims(cfg RealClaimsConfig) *RealClaims {
 	c := &RealClaims{
 		cfg: cfg, homeVolumes: newHomeVolumes(cfg.Kube, cfg.Volumes, cfg.Recorder, cfg.Env),
 		claims: store.New("PersistentVolumeClaim", cfg.Claims.Informer(), cfg.Clock, func(ns string) store.API[*corev1.PersistentVolumeClaim] {
 			return cfg.Kube.CoreV1().PersistentVolumeClaims(ns)
 		}),
 	}
-	c.loop = loop.New(loop.Config{Name: "real-claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	c.loop = loop.New(loop.Config{Name: "real-claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.Nodes.Informer(), loop.None), loop.From(cfg.Classes.Informer(), loop.None))
 	for _, watched := range []struct {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{{cfg.Claims.Informer(), c.keysOfClaim}, {cfg.Volumes.Informer(), claimOf}} {
-		err := watched.informer.AddIndexers(cache.Indexers{ofClaim: func(obj any) (out []string, _ error) {
+		c.loop.Index(watched.informer, ofClaim, store.Index(func(obj any) (out []string) {
 			for _, key := range watched.keys(obj) {
 				out = append(out, key.String())
 			}
-			return out, nil
-		}})
-		if err != nil {
-			return nil, fmt.Errorf("indexing for %s: %w", c.loop.Name(), err)
-		}
-		if _, err := c.loop.Watch(watched.informer, watched.keys); err != nil {
-			return nil, err
-		}
+			return out
+		}))
+		c.loop.Watch(loop.From(watched.informer, watched.keys))
 	}
-	if err := c.loop.WatchAll(loop.From(cfg.Nodes.Informer(), loop.None), loop.From(cfg.Classes.Informer(), loop.None)); err != nil {
-		return nil, err
-	}
-	_, err := c.claims.On(store.Handler[*corev1.PersistentVolumeClaim]{Gone: func(claim *corev1.PersistentVolumeClaim, _ bool) { c.told.Delete(claim.UID) }})
-	return c, err
+	c.loop.Watch(c.claims.On(store.Handler[*corev1.PersistentVolumeClaim]{Gone: func(claim *corev1.PersistentVolumeClaim, _ bool) { c.told.Delete(claim.UID) }}))
+	return c
 }
 
 // keysOfClaim returns the key of a user's claim of the class, or the one that a real claim is for.

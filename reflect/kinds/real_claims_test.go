@@ -75,12 +75,11 @@ func (s *realSite) start() {
 	s.t.Helper()
 	factory := informers.NewSharedInformerFactory(s.core, 0)
 	volumes := informers.NewSharedInformerFactoryWithOptions(s.core, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = offloadingv1beta1.LocalClaimUIDLabel }))
-	claims, err := NewRealClaims(RealClaimsConfig{
+	claims := NewRealClaims(RealClaimsConfig{
 		Kube: s.core, Claims: factory.Core().V1().PersistentVolumeClaims(), Volumes: volumes.Core().V1().PersistentVolumes(), Nodes: factory.Core().V1().Nodes(),
 		Namespace: "liqo-storage", Class: func() (string, string) { return s.class() }, Classes: factory.Storage().V1().StorageClasses(),
 		Recorder: s.events, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(s.t)},
 	})
-	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.Start(ctx.Done())
 	volumes.Start(ctx.Done())

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -70,7 +69,7 @@ type use struct {
 	pause time.Duration
 }
 
-func newTokens(p *Pods) (*tokens, error) {
+func newTokens(p *Pods) *tokens {
 	t := &tokens{pods: p, uses: map[loop.Key]use{}}
 	t.spaces = engine.NewSpaces(t.open, t.close)
 	t.loop = loop.New(loop.Config{
@@ -78,23 +77,18 @@ func newTokens(p *Pods) (*tokens, error) {
 		// The namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return t.keys(corev1.NamespaceAll) },
 	})
-	err := p.cfg.Pods.Informer().AddIndexers(cache.Indexers{tokenIndex: store.Index(func(pod *corev1.Pod) (keys []string) {
+	t.loop.Index(p.cfg.Pods.Informer(), tokenIndex, store.Index(func(pod *corev1.Pod) (keys []string) {
 		for _, token := range p.tokensOfBoth(pod) {
 			keys = append(keys, pod.Namespace+"/"+token.Name)
 		}
 		return keys
-	})})
-	if err != nil {
-		return nil, fmt.Errorf("indexing pods by their tokens: %w", err)
-	}
-	return t, nil
+	}))
+	return t
 }
 
 // run maintains the tokens until ctx is done.
 func (t *tokens) run(ctx context.Context) error {
-	if _, err := t.pods.cfg.Pods.Informer().AddEventHandler(t.onPod()); err != nil {
-		return fmt.Errorf("watching pods: %w", err)
-	}
+	t.loop.Watch(loop.On(t.pods.cfg.Pods.Informer(), t.onPod()))
 	return t.loop.Run(ctx, max(t.pods.cfg.TokenWorkers, 1))
 }
 

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -46,12 +45,12 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	s.run(ctx, func() {
 		t.pods.cfg.Log.Debug("tokens of a namespace known", zap.String("namespace", local))
 		t.wakeNamespace(local)
-	}, []cache.InformerSynced{
-		handled(loop.Changes("service accounts", informers[0], sameAccount, func(*corev1.ServiceAccount) {
+	}, []loop.Source{
+		loop.OnAnyChange(informers[0], sameAccount, func() {
 			if s.synced() {
 				t.wakeNamespace(local)
 			}
-		})), handled(s.bindings.On(wake)), handled(s.secrets.On(wake)),
+		}), s.bindings.On(wake), s.secrets.On(wake),
 	}, informers[:]...)
 	return s
 }

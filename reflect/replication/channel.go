@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -72,7 +71,7 @@ func newChannel[T store.Applied[T]](cfg Config, of kind[T], home cache.SharedInd
 	c := &channel[T]{of: of, cfg: cfg, peer: peer, way: way, local: corev1beta1.TenantNamespace(peer), home: home}
 	// Each peer has its own loop name, because one peer may be unreachable while the sync
 	// of another one succeeds.
-	c.Loop = loop.New(loop.Config{Name: "replica-" + cmp.Or(of.loop, of.name) + "-" + peer, Sync: sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: awake{cfg.Observer, c.synced}})
+	c.Loop = loop.New(loop.Config{Name: "replica-" + cmp.Or(of.loop, of.name) + "-" + peer, Sync: sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: awake{cfg.Observer, func() bool { return c.HasSynced() }}})
 	return c
 }
 
@@ -90,10 +89,6 @@ func (a awake) Queued(name string, key loop.Key) {
 	}
 }
 
-func (c *channel[T]) synced() bool {
-	return !slices.ContainsFunc(c.watches, func(r cache.ResourceEventHandlerRegistration) bool { return !r.HasSynced() })
-}
-
 // wire registers handlers with the informers of both clusters.
 func (c *channel[T]) wire() error {
 	c.factory = externalversions.NewSharedInformerFactoryWithOptions(c.way.Liqo, 0,
@@ -101,17 +96,14 @@ func (c *channel[T]) wire() error {
 		externalversions.WithTransform(client.StripManagedFields),
 		externalversions.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = c.of.selector }))
 	c.remote = c.of.informer(c.factory)
-	reg, err := c.Watch(c.home, func(obj any) []loop.Key { return c.keys(obj, c.local) })
-	if err != nil {
-		return err
-	}
-	c.watches = append(c.watches, reg)
 	if err := c.remote.SetWatchErrorHandlerWithContext(c.watchError); err != nil {
 		return fmt.Errorf("watching the %ss of %s: %w", c.of.name, c.peer, err)
 	}
-	reg, err = c.Watch(c.remote, func(obj any) []loop.Key { return c.keys(obj, c.cfg.remoteNamespace()) })
-	c.watches = append(c.watches, reg)
-	return err
+	c.watches = c.Watch(
+		loop.From(c.home, func(obj any) []loop.Key { return c.keys(obj, c.local) }),
+		loop.From(c.remote, func(obj any) []loop.Key { return c.keys(obj, c.cfg.remoteNamespace()) }),
+	)
+	return nil
 }
 
 // watchError verifies the identity of a peer that rejects a watch. If this cluster has
@@ -133,7 +125,7 @@ func (c *channel[T]) watchError(ctx context.Context, r *cache.Reflector, err err
 // registered.
 func (c *channel[T]) run(ctx context.Context) {
 	c.factory.Start(ctx.Done())
-	_ = c.Run(ctx, channelWorkers) // Run of a loop returns no error
+	_ = c.Run(ctx, channelWorkers) // the informers have not stopped
 	c.factory.Shutdown()
 	_ = c.home.RemoveEventHandler(c.watches[0]) // fails only for a stopped informer
 	c.cfg.Forget(c.Name())

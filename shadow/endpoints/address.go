@@ -41,7 +41,7 @@ type Remapper interface {
 	// Subscribe registers a function that is called with the id of each peer for which the
 	// other methods may return something else than before. synced reports whether it has
 	// been called for all that was there at the start.
-	Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error)
+	Subscribe(changed func(peer string)) (synced cache.InformerSynced)
 }
 
 // addressRules decide which addresses of a peer's endpoints are accepted.

@@ -59,9 +59,7 @@ func (same) Ranges(string) ([]netip.Prefix, error)               { return nil, n
 func (same) Remap(_ string, addr netip.Addr) (netip.Addr, bool)  { return addr, true }
 func (same) Direct(_, _ string, _ netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
 func (same) Unmap(_ string, addr netip.Addr) (netip.Addr, bool)  { return addr, true }
-func (same) Subscribe(func(string)) (cache.InformerSynced, error) {
-	return func() bool { return true }, nil
-}
+func (same) Subscribe(func(string)) cache.InformerSynced         { return func() bool { return true } }
 
 // fabric is the Remapper of clusters with equal ranges: rome's own 10.244.0.0/16 is
 // 10.80.0.0/16 here, and milan's own 10.244.0.0/16 is 10.90.0.0/16 in rome.
@@ -119,14 +117,14 @@ func (f *fabric) move(addr netip.Addr, from string, to netip.Prefix) (netip.Addr
 	return netip.AddrFrom4([4]byte{b[0], b[1], a[2], a[3]}), true
 }
 
-func (f *fabric) Subscribe(changed func(string)) (cache.InformerSynced, error) {
+func (f *fabric) Subscribe(changed func(string)) cache.InformerSynced {
 	f.changed = changed
 	return func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.asked = f.asked || !f.synced
 		return f.synced
-	}, nil
+	}
 }
 
 // set changes the fabric, and tells the subscriber.

@@ -75,8 +75,7 @@ func (r *rig) restart() {
 	shared, selected := informers.NewSharedInformerFactory(r.core, 0), informers.NewSharedInformerFactory(r.core, 0)
 	cfg := config(r.core, r.liqod, externalversions.NewSharedInformerFactory(r.liqod, 0), shared, selected)
 	cfg.Recorder, cfg.Env.Clock = r.events, r.clock
-	e, err := New(cfg)
-	require.NoError(r.t, err)
+	e := New(cfg)
 	r.e = e
 	require.NoError(r.t, e.cfg.Namespaces.GetIndexer().Add(twin()))
 	require.NoError(r.t, e.cfg.ForeignClusters.GetIndexer().Replace(fcs, ""))

@@ -49,9 +49,7 @@ func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.Shad
 	selected := informers.NewSharedInformerFactoryWithOptions(r.pods, 0, informers.WithTransform(TrimOwn))
 	cfg := config(r.core, r.liqod, own, core, selected)
 	cfg.Remap = remap
-	var err error
-	r.e, err = New(cfg)
-	require.NoError(t, err)
+	r.e = New(cfg)
 	require.Zero(t, len(r.core.Actions())+len(r.liqod.Actions()), "New starts nothing")
 	own.Start(t.Context().Done())
 	core.Start(t.Context().Done())

@@ -2,8 +2,6 @@ package endpoints
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -81,7 +79,7 @@ type Enforcer struct {
 
 // New returns an Enforcer and registers its event handlers on the informers. It starts
 // nothing.
-func New(cfg Config) (*Enforcer, error) {
+func New(cfg Config) *Enforcer {
 	e := &Enforcer{
 		cfg: cfg, memory: newMemory(),
 		shadows: store.New("ShadowEndpointSlice", cfg.Shadows, cfg.Clock, func(ns string) store.API[*offloadingv1beta1.ShadowEndpointSlice] {
@@ -95,51 +93,32 @@ func New(cfg Config) (*Enforcer, error) {
 			return cfg.Liqo.CoreV1beta1().ForeignClusters()
 		}),
 	}
-	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
-	return e, errors.Join(
-		cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: store.Index(nodeAddresses)}),
-		cfg.Pods.AddIndexers(cache.Indexers{podIndex: store.Index(podKeys)}),
-		cfg.Own.AddIndexers(cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string { return []string{serviceKey(s)} })}),
-		cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: store.Index(ownPods)}),
-		e.loop.WatchAll(
-			loop.From(cfg.Namespaces, e.shadowsIn),
-			loop.From(cfg.ForeignClusters, func(fc *corev1beta1.ForeignCluster) []loop.Key { return e.shadowsOfPeer(fc.Spec.ClusterID) }),
-		),
-		e.listen(),
+	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known},
+		loop.From(cfg.Namespaces, e.shadowsIn),
+		loop.From(cfg.ForeignClusters, func(fc *corev1beta1.ForeignCluster) []loop.Key { return e.shadowsOfPeer(fc.Spec.ClusterID) }),
 	)
-}
-
-// listen registers the event handlers that loop.Watch does not cover.
-func (e *Enforcer) listen() error {
-	// loop.Watch does not suffice: memory must record the deletion of a shadow or an
+	e.loop.Index(cfg.Nodes, nodeAddressIndex, store.Index(nodeAddresses))
+	e.loop.Index(cfg.Pods, podIndex, store.Index(podKeys))
+	e.loop.Index(cfg.Own, serviceIndex, store.Index(func(s *discoveryv1.EndpointSlice) []string { return []string{serviceKey(s)} }))
+	e.loop.Index(cfg.Shadows, ownPodsIndex, store.Index(ownPods))
+	// loop.From does not suffice: memory must record the deletion of a shadow or an
 	// EndpointSlice before the key is queued, and most updates of the others change
 	// nothing of interest.
-	var errs []error
-	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
-		if errs = append(errs, err); err == nil {
-			e.loop.Await(reg.HasSynced)
-		}
-	}
-	watch(e.shadows.On(store.Handler[*offloadingv1beta1.ShadowEndpointSlice]{
-		Set: func(_, shadow *offloadingv1beta1.ShadowEndpointSlice) { e.wake(shadow) }, Gone: e.shadowGone,
-	}))
-	watch(e.slices.On(store.Handler[*discoveryv1.EndpointSlice]{
-		Set: func(_, slice *discoveryv1.EndpointSlice) { e.wake(slice) }, Gone: e.sliceGone,
-	}))
-	watch(e.cfg.Nodes.AddEventHandler(onChange(e.nodeChanged)))
-	watch(e.cfg.Pods.AddEventHandler(onChange(e.podChanged)))
-	watch(e.cfg.Own.AddEventHandler(onChange(e.ownChanged)))
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("listening for shadowendpointslice: %w", err)
-	}
-	synced, err := e.cfg.Remap.Subscribe(e.remapped)
-	if err != nil {
-		return fmt.Errorf("following the translation of addresses: %w", err)
-	}
+	e.loop.Watch(
+		e.shadows.On(store.Handler[*offloadingv1beta1.ShadowEndpointSlice]{
+			Set: func(_, shadow *offloadingv1beta1.ShadowEndpointSlice) { e.wake(shadow) }, Gone: e.shadowGone,
+		}),
+		e.slices.On(store.Handler[*discoveryv1.EndpointSlice]{
+			Set: func(_, slice *discoveryv1.EndpointSlice) { e.wake(slice) }, Gone: e.sliceGone,
+		}),
+		loop.On(cfg.Nodes, onChange(e.nodeChanged)),
+		loop.On(cfg.Pods, onChange(e.podChanged)),
+		loop.On(cfg.Own, onChange(e.ownChanged)),
+	)
 	// Without a Connection endpoints have no address. One that the cache does not have yet
 	// must not cost any.
-	e.loop.Await(synced)
-	return nil
+	e.loop.Await(cfg.Remap.Subscribe(e.remapped))
+	return e
 }
 
 // onChange is store.OnChange without the initial list, because Run queues all keys.

@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -55,14 +54,14 @@ type BoundsConfig struct {
 
 // watchBounds registers the event handlers for what the bounds of twins follow from, and for
 // the bounds themselves.
-func (m *Maps) watchBounds() error {
+func (m *Maps) watchBounds() {
 	b := m.cfg.Bounds
 	b.OwnChanged(func() { m.Wake(m.allReplicas()...) })
-	all := m.WatchAll(loop.From(b.ResourceQuotas.Informer(), loop.None), loop.From(b.NetworkPolicies.Informer(), loop.None), loop.From(b.Connections.Informer(), loop.None))
-	_, quotas := loop.Changes("ResourceQuotas", b.ResourceQuotas.Informer(), sameQuota, func(q *corev1.ResourceQuota) { m.Wake(m.quotaKeys(q)...) })
-	_, policies := loop.Changes("NetworkPolicies", b.NetworkPolicies.Informer(), samePolicy, func(p *networkingv1.NetworkPolicy) { m.Wake(m.bindingKeys(p)...) })
-	_, connections := loop.Changes("Connections", b.Connections.Informer(), sameConnection, func(c *networkingv1beta1.Connection) { m.Wake(m.connectionKeys(c)...) })
-	return errors.Join(all, quotas, policies, connections)
+	m.Watch(
+		loop.OnChange(b.ResourceQuotas.Informer(), sameQuota, func(q *corev1.ResourceQuota) { m.Wake(m.quotaKeys(q)...) }),
+		loop.OnChange(b.NetworkPolicies.Informer(), samePolicy, func(p *networkingv1.NetworkPolicy) { m.Wake(m.bindingKeys(p)...) }),
+		loop.OnChange(b.Connections.Informer(), sameConnection, func(c *networkingv1beta1.Connection) { m.Wake(m.connectionKeys(c)...) }),
+	)
 }
 
 // allReplicas returns the keys of the maps of all peers.

@@ -1,12 +1,10 @@
 package namespace
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -17,23 +15,6 @@ import (
 
 // cacheDelay is how long a cache is given to catch up with the result of a live read.
 const cacheDelay = time.Second
-
-func (o *Offloading) watch() error {
-	ofNamespace := func(ns *corev1.Namespace) []loop.Key { return []loop.Key{offloadingKey(ns.Name)} }
-	if err := o.WatchAll(loop.From(o.cfg.Offloadings.Informer(), loop.Self), loop.From(o.cfg.Namespaces.Informer(), ofNamespace)); err != nil {
-		return err
-	}
-	// Few changes of these kinds matter, and each affects many keys.
-	synced, others := loop.AnyChange(o.everyone,
-		loop.ChangeOf("VirtualNodes", o.cfg.VirtualNodes.Informer(), sameSelected),
-		loop.ChangeOf("Nodes", o.cfg.Nodes.Informer(), func(b, a *corev1.Node) bool { return maps.Equal(a.Labels, b.Labels) }))
-	registration, err := o.cfg.Maps.Informer().AddEventHandler(store.OnChange(o.mapChanged))
-	if err := errors.Join(others, err); err != nil {
-		return err
-	}
-	o.Await(append(synced, registration.HasSynced)...)
-	return nil
-}
 
 func offloadingKey(namespace string) loop.Key {
 	return loop.Key{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName}

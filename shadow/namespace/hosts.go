@@ -41,15 +41,15 @@ type Hosts struct {
 }
 
 // NewHosts returns a Hosts and registers its event handler on the informer. It starts nothing.
-func NewHosts(cfg HostsConfig) (*Hosts, error) {
+func NewHosts(cfg HostsConfig) *Hosts {
 	h := &Hosts{cfg: cfg}
-	h.Loop = loop.New(loop.Config{Name: "ingress-hosts", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return h, h.WatchAll(loop.From(cfg.Ingresses.Informer(), func(ing *networkingv1.Ingress) (keys []loop.Key) {
+	h.Loop = loop.New(loop.Config{Name: "ingress-hosts", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.Ingresses.Informer(), func(ing *networkingv1.Ingress) (keys []loop.Key) {
 		if h.isNew(ing) {
 			keys = loop.Self(ing)
 		}
 		return keys
 	}))
+	return h
 }
 
 // isNew reports whether an Ingress of a peer was created a moment ago.

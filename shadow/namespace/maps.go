@@ -9,7 +9,6 @@ package namespace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,20 +85,18 @@ type Maps struct {
 
 // NewMaps returns a Maps and registers its event handlers on the informers. It starts
 // nothing.
-func NewMaps(cfg MapsConfig) (*Maps, error) {
+func NewMaps(cfg MapsConfig) *Maps {
 	m := &Maps{cfg: cfg, bindings: store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil)}
-	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Class: tenantOf, Log: cfg.Log, Observer: cfg.Observer})
-	return m, errors.Join(
-		cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: store.Index(twinOf)}),
-		m.WatchAll(
-			loop.From(cfg.Maps.Informer(), loop.Self),
-			loop.From(cfg.Namespaces.Informer(), m.namespaceKeys),
-			loop.From(cfg.RoleBindings.Informer(), m.bindingKeys),
-			loop.From(cfg.ForeignClusters.Informer(), m.clusterKeys),
-			loop.From(cfg.Quotas.Informer(), m.besideKeys),
-		),
-		m.watchBounds(),
+	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Class: tenantOf, Log: cfg.Log, Observer: cfg.Observer},
+		loop.From(cfg.Maps.Informer(), loop.Self),
+		loop.From(cfg.Namespaces.Informer(), m.namespaceKeys),
+		loop.From(cfg.RoleBindings.Informer(), m.bindingKeys),
+		loop.From(cfg.ForeignClusters.Informer(), m.clusterKeys),
+		loop.From(cfg.Quotas.Informer(), m.besideKeys),
 	)
+	m.Index(cfg.Namespaces.Informer(), twinIndex, store.Index(twinOf))
+	m.watchBounds()
+	return m
 }
 
 // tenantOf returns the class of a map: maps of one peer are in one tenant namespace.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -55,13 +56,22 @@ type Offloading struct {
 
 // NewOffloading returns an Offloading and registers its event handlers on the informers. It
 // starts nothing.
-func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
+func NewOffloading(cfg OffloadingConfig) *Offloading {
 	o := &Offloading{
 		cfg:     cfg,
 		entries: &entries{liqo: cfg.Liqo, lister: cfg.Maps.Lister(), offloadings: cfg.Offloadings.Lister()},
 	}
-	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return o, o.watch()
+	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Log: cfg.Log, Observer: cfg.Observer},
+		loop.From(cfg.Offloadings.Informer(), loop.Self),
+		loop.From(cfg.Namespaces.Informer(), func(ns *corev1.Namespace) []loop.Key { return []loop.Key{offloadingKey(ns.Name)} }),
+	)
+	// Few changes of these kinds matter, and each affects many keys.
+	o.Watch(
+		loop.OnAnyChange(cfg.VirtualNodes.Informer(), sameSelected, o.everyone),
+		loop.OnAnyChange(cfg.Nodes.Informer(), func(b, a *corev1.Node) bool { return maps.Equal(a.Labels, b.Labels) }, o.everyone),
+		loop.On(cfg.Maps.Informer(), store.OnChange(o.mapChanged)),
+	)
+	return o
 }
 
 // Run blocks until ctx is done and every worker has returned.

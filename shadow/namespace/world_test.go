@@ -78,15 +78,13 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 
 func (w *world) consumer() *world {
 	w.t.Helper()
-	var err error
 	off := w.liqoInformers.Offloading().V1beta1()
-	w.offloading, err = NewOffloading(OffloadingConfig{
+	w.offloading = NewOffloading(OffloadingConfig{
 		ClusterID: "rome", OwnNamespace: "liqod", Kube: w.core, Liqo: w.liqo,
 		Offloadings: off.NamespaceOffloadings(), Maps: off.NamespaceMaps(), VirtualNodes: off.VirtualNodes(),
 		Nodes: w.coreInformers.Core().V1().Nodes(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
 		Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)},
 	})
-	require.NoError(w.t, err)
 	w.start(w.offloading.Run)
 	return w
 }
@@ -106,7 +104,6 @@ func (w *world) providerAs(id string, twinNames ...string) *world {
 // with other settings.
 func (w *world) providerWith(change func(*MapsConfig)) *world {
 	w.t.Helper()
-	var err error
 	cfg := MapsConfig{
 		ClusterID: "milan", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: func(string) []string { return []string{"*"} }, NamespacesPerPeer: 200, Kube: w.core, Liqo: w.liqo,
 		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
@@ -120,8 +117,7 @@ func (w *world) providerWith(change func(*MapsConfig)) *world {
 		Events: w.events, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)},
 	}
 	change(&cfg)
-	w.maps, err = NewMaps(cfg)
-	require.NoError(w.t, err)
+	w.maps = NewMaps(cfg)
 	w.start(w.maps.Run)
 	return w
 }

@@ -61,10 +61,10 @@ type LostNodes struct {
 
 // NewLostNodes returns a LostNodes and registers its event handlers on the informers. It
 // starts nothing.
-func NewLostNodes(cfg LostNodesConfig) (*LostNodes, error) {
+func NewLostNodes(cfg LostNodesConfig) *LostNodes {
 	l := &LostNodes{cfg: cfg}
-	l.loop = loop.New(loop.Config{Name: "lostnodes", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return l, l.loop.WatchAll(loop.From(cfg.Pods.Informer(), stuckKey), loop.From(cfg.Nodes.Informer(), l.stuckPods))
+	l.loop = loop.New(loop.Config{Name: "lostnodes", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer}, loop.From(cfg.Pods.Informer(), stuckKey), loop.From(cfg.Nodes.Informer(), l.stuckPods))
+	return l
 }
 
 // Run blocks until ctx is done and every worker has returned. It may be called again after

@@ -120,8 +120,7 @@ func newLostRig(t *testing.T, objects ...runtime.Object) *lostRig {
 	}
 	factory := informers.NewSharedInformerFactory(r.core, 0)
 	r.pods, r.nodes = factory.Core().V1().Pods(), factory.Core().V1().Nodes()
-	l, err := NewLostNodes(LostNodesConfig{Kube: r.core, Nodes: r.nodes, Pods: r.pods, Recorder: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()}})
-	require.NoError(t, err)
+	l := NewLostNodes(LostNodesConfig{Kube: r.core, Nodes: r.nodes, Pods: r.pods, Recorder: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()}})
 	r.l = l
 	for _, obj := range objects {
 		if node, ok := obj.(*corev1.Node); ok {
@@ -247,11 +246,10 @@ func TestLostNodesRun(t *testing.T) {
 		newNode("lost", corev1.ConditionUnknown, 0, old), newNode("lost-2", corev1.ConditionFalse, 0, old), newNode("well", corev1.ConditionFalse, 0, old),
 		stuckPod("a", 0, past), stuckPod("b", 0, past, onNode("lost-2")), stuckPod("c", 0, past, onNode("well")))
 	factory := informers.NewSharedInformerFactory(core, 0)
-	l, err := NewLostNodes(LostNodesConfig{
+	l := NewLostNodes(LostNodesConfig{
 		Kube: core, Nodes: factory.Core().V1().Nodes(), Pods: factory.Core().V1().Pods(),
 		Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	})
-	require.NoError(t, err)
 	require.Empty(t, core.Actions(), "NewLostNodes starts nothing")
 	factory.Start(t.Context().Done())
 	defer kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 5) })()

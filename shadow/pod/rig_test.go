@@ -111,8 +111,7 @@ func started(t *testing.T, core *fake.Clientset, liqod *liqodfake.Clientset, cha
 	if change != nil {
 		change(&cfg)
 	}
-	e, err := New(cfg)
-	require.NoError(t, err)
+	e := New(cfg)
 	require.Zero(t, len(core.Actions())+len(liqod.Actions()), "New starts nothing")
 	own.Start(t.Context().Done())
 	shared.Start(t.Context().Done())
@@ -127,8 +126,7 @@ func (r *rig) restart() {
 	cfg.Quotas, cfg.Recorder, cfg.Env.Clock = r.quotas, r.events, r.clock
 	cfg.Harden = func(_ string, s *corev1.PodSpec) error { return r.harden(s) }
 	r.shadows, r.pods, r.spaces = cfg.ShadowPods, cfg.Pods, cfg.Namespaces
-	e, err := New(cfg)
-	require.NoError(r.t, err)
+	e := New(cfg)
 	r.e = e
 	require.NoError(r.t, r.spaces.GetIndexer().Add(twin()))
 	r.refresh()

@@ -13,7 +13,6 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -82,7 +81,6 @@ type Enforcer struct {
 	shadows    *store.Store[*offloadingv1beta1.ShadowPod]
 	pods       *store.Store[*corev1.Pod]
 	namespaces *store.Store[*corev1.Namespace]
-	synced     []cache.InformerSynced
 	quota      *quota.Ledger
 	// since is when the current Run began.
 	since atomic.Pointer[time.Time]
@@ -92,7 +90,7 @@ type Enforcer struct {
 
 // New returns an Enforcer and registers its event handlers on the informers. It starts
 // nothing.
-func New(cfg Config) (*Enforcer, error) {
+func New(cfg Config) *Enforcer {
 	e := &Enforcer{
 		cfg: cfg, memory: newMemory(),
 		shadows: store.New("ShadowPod", cfg.ShadowPods, cfg.Clock, func(ns string) store.API[*offloadingv1beta1.ShadowPod] {
@@ -101,35 +99,32 @@ func New(cfg Config) (*Enforcer, error) {
 		pods:       store.New("pod", cfg.Pods, cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Kube.CoreV1().Pods(ns) }),
 		namespaces: store.New("namespace", cfg.Namespaces, cfg.Clock, func(string) store.API[*corev1.Namespace] { return cfg.Kube.CoreV1().Namespaces() }),
 	}
-	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer})
-	indexed := cfg.ShadowPods.AddIndexers(cache.Indexers{refusedIndex: store.Index(refusals)})
-	var accounted error
-	e.quota, accounted = quota.New(cfg.RoomConfig, e.again, func(key loop.Key) { e.loop.Wake(key) })
-	watched := e.loop.WatchAll(
+	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ShadowPods, loop.Self),
 		loop.From(cfg.Namespaces, e.shadowsIn),
 		// A StorageClass or a Quota changes what Harden accepts.
 		loop.From(cfg.StorageClasses, func(any) []loop.Key { return e.indexed(refusedIndex, withClaims) }),
 		loop.From(cfg.Quotas, e.shadowsThatSelect),
 	)
-	_, ended := e.shadows.On(store.Handler[*offloadingv1beta1.ShadowPod]{Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) {
-		e.memory.forgetAll(cache.MetaObjectToName(shadow), shadow.UID)
-	}})
-	// loop.Watch does not suffice: memory must hold the last state of the pod before the
-	// key is queued.
-	pods, followed := e.pods.On(store.Handler[*corev1.Pod]{Set: e.podChanged, Gone: func(pod *corev1.Pod, _ bool) { e.podGone(pod) }})
-	trusts, trusted := loop.Changes("ForeignClusters", cfg.ForeignClusters, sameTrust, e.trustChanged)
-	if err := errors.Join(indexed, accounted, watched, ended, followed, trusted); err != nil {
-		return nil, fmt.Errorf("listening to ShadowPods and their pods: %w", err)
-	}
-	e.synced = []cache.InformerSynced{pods.HasSynced, trusts.HasSynced, cfg.Pods.HasSynced, cfg.LimitRanges.Informer().HasSynced, cfg.RuntimeClasses.Informer().HasSynced}
-	return e, nil
+	e.loop.Index(cfg.ShadowPods, refusedIndex, store.Index(refusals))
+	e.quota = quota.New(cfg.RoomConfig, e.again, func(key loop.Key) { e.loop.Wake(key) })
+	e.loop.Watch(
+		e.shadows.On(store.Handler[*offloadingv1beta1.ShadowPod]{Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) {
+			e.memory.forgetAll(cache.MetaObjectToName(shadow), shadow.UID)
+		}}),
+		// loop.From does not suffice: memory must hold the last state of the pod before the
+		// key is queued.
+		e.pods.On(store.Handler[*corev1.Pod]{Set: e.podChanged, Gone: func(pod *corev1.Pod, _ bool) { e.podGone(pod) }}),
+		loop.OnChange(cfg.ForeignClusters, sameTrust, e.trustChanged),
+	)
+	e.loop.Await(cfg.LimitRanges.Informer().HasSynced, cfg.RuntimeClasses.Informer().HasSynced)
+	return e
 }
 
 // Run blocks until ctx is done and every worker has returned. It may be called again after
 // that, but not concurrently.
 func (e *Enforcer) Run(ctx context.Context, workers int) error {
-	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), e.loop.HasSynced) {
 		return nil
 	}
 	e.head.Store(e.newest(ctx))

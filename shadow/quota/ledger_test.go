@@ -49,12 +49,11 @@ type book struct {
 func newLedger(t *testing.T, c clock.PassiveClock, patience time.Duration, wake func(loop.Key)) *Ledger {
 	kube, liqo := fake.NewClientset(), liqodfake.NewSimpleClientset()
 	own, core := externalversions.NewSharedInformerFactory(liqo, 0), informers.NewSharedInformerFactory(kube, 0)
-	l, err := New(Config{
+	l := New(Config{
 		Kube: kube, Liqo: liqo,
 		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
 		Patience: patience, Env: loop.Env{Clock: c, Log: zap.NewNop()},
 	}, func(p *corev1.Pod) bool { return p.Labels["again"] != "" }, wake)
-	require.NoError(t, err)
 	return l
 }
 

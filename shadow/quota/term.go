@@ -2,7 +2,6 @@ package quota
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -54,15 +53,14 @@ type Config struct {
 // Run needs the informers synced. again reports whether a terminated pod is going to be
 // replaced: its room is kept then. It is called without locks. wake queues the key of a
 // ShadowPod that has got room, or that now waits for another reason. It must not block.
-func New(cfg Config, again func(*corev1.Pod) bool, wake func(loop.Key)) (*Ledger, error) {
+func New(cfg Config, again func(*corev1.Pod) bool, wake func(loop.Key)) *Ledger {
 	l := &Ledger{
 		cfg: cfg, again: again, wake: wake, quotas: offloadingv1beta1listers.NewQuotaLister(cfg.Quotas.GetIndexer()),
 		accounts: map[string]*account{}, claims: map[loop.Key]*claim{}, asks: map[loop.Key]*ask{},
 	}
 	l.loop = loop.New(loop.Config{Name: "quota", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	_, quotas := cfg.Quotas.AddEventHandler(store.Each(l.quotaChanged))
-	_, ranges := cfg.LimitRanges.Informer().AddEventHandler(store.Each(l.rangeChanged))
-	return l, errors.Join(quotas, ranges)
+	l.loop.Watch(loop.On(cfg.Quotas, store.Each(l.quotaChanged)), loop.On(cfg.LimitRanges.Informer(), store.Each(l.rangeChanged)))
+	return l
 }
 
 // quotaChanged gives away what a Quota adds, and wakes the ShadowPods of its consumer that
@@ -111,7 +109,7 @@ func (l *Ledger) Begin() {
 
 // Run works until ctx is done, and ends the term that Begin began.
 func (l *Ledger) Run(ctx context.Context) {
-	_ = l.loop.Run(ctx, 1) // it returns nil
+	_ = l.loop.Run(ctx, 1) // an informer that takes no handler breaks the loop of the ShadowPods, too
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.began, l.settled = time.Time{}, false

@@ -69,12 +69,12 @@ type Approver struct {
 }
 
 // NewApprover returns an Approver and registers its event handlers on the informers, which
-// must be started afterwards. It starts nothing. An error means that an informer accepts no
-// handler.
-func NewApprover(cfg ApproverConfig) (*Approver, error) {
+// must be started afterwards. It starts nothing.
+func NewApprover(cfg ApproverConfig) *Approver {
 	a := &Approver{cfg: cfg}
-	a.Loop = loop.New(loop.Config{Name: "servingcertificate", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return a, a.WatchAll(loop.From(cfg.Requests.Informer(), requestKeys), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
+	a.Loop = loop.New(loop.Config{Name: "servingcertificate", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer},
+		loop.From(cfg.Requests.Informer(), requestKeys), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
+	return a
 }
 
 // requestKeys returns the key of a request by a vkubelet for a serving certificate, and no

@@ -67,13 +67,12 @@ type Keeper struct {
 
 // NewKeeper returns a Keeper and registers its event handlers on the informers. It starts
 // nothing.
-func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
+func NewKeeper(cfg KeeperConfig) *Keeper {
 	k := &Keeper{
 		cfg:    cfg,
 		key:    loop.Key{Name: cfg.Name},
 		remote: notContacted(),
 	}
-	k.loop = loop.New(loop.Config{Name: "node", Sync: k.sync, Log: cfg.Log, Observer: cfg.Observer})
 	own := func(namespace string) func(metav1.Object) []loop.Key {
 		return func(obj metav1.Object) (keys []loop.Key) {
 			if obj.GetName() == cfg.Name && obj.GetNamespace() == namespace {
@@ -82,9 +81,10 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 			return keys
 		}
 	}
-	return k, k.loop.WatchAll(
+	k.loop = loop.New(loop.Config{Name: "node", Sync: k.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.VirtualNodes.Informer(), own(cfg.Namespace)), loop.From(cfg.Nodes.Informer(), own("")), loop.From(cfg.ForeignClusters.Informer(), loop.Constant(k.key)),
 	)
+	return k
 }
 
 func notContacted() Remote {

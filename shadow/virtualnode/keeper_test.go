@@ -35,14 +35,12 @@ func keeping(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.N
 	}
 	core := informers.NewSharedInformerFactory(b.client, 0)
 	own := externalversions.NewSharedInformerFactory(b.liqod, 0)
-	var err error
-	b.keeper, err = NewKeeper(KeeperConfig{
+	b.keeper = NewKeeper(KeeperConfig{
 		Kube: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
 		ForeignClusters: own.Core().V1beta1().ForeignClusters(), Namespace: vn.Namespace,
 		NodeSettings:  NodeSettings{Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250, Grace: 2 * time.Second},
 		LeaseDuration: 40 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	core.Start(ctx.Done())
 	own.Start(ctx.Done())

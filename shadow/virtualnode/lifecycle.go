@@ -35,8 +35,7 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 		return nil, errNoImage
 	}
 	l := &Lifecycle{cfg: cfg}
-	l.Loop = loop.New(loop.Config{Name: "virtualnode", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	return l, l.WatchAll(
+	l.Loop = loop.New(loop.Config{Name: "virtualnode", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.VirtualNodes.Informer(), l.namesakeKeys),
 		loop.From(cfg.NamespaceMaps.Informer(), l.tenantKeys),
 		loop.From(cfg.Nodes.Informer(), l.namesakeKeys),
@@ -46,6 +45,7 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 		loop.From(cfg.RoleBindings.Informer(), ownerKeys),
 		loop.From(cfg.ClusterRoleBindings.Informer(), ownerKeys),
 	)
+	return l, nil
 }
 
 // namesakeKeys maps a Node or VirtualNode to all VirtualNodes of its name: an object that
