@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -53,10 +52,7 @@ func newMirror(home, away kubernetes.Interface, o mirrorOptions) *mirror {
 // start returns when both caches are filled.
 func (m *mirror) start(ctx context.Context) error {
 	for _, informer := range m.informers {
-		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: m.enqueue, UpdateFunc: func(_, obj any) { m.enqueue(obj) }, DeleteFunc: m.enqueue,
-		})
-		if err != nil {
+		if _, err := informer.AddEventHandler(store.Each(func(pod *corev1.Pod) { m.queue.Add(pod.Name) })); err != nil {
 			return fmt.Errorf("watching pods: %w", err)
 		}
 	}
@@ -67,12 +63,6 @@ func (m *mirror) start(ctx context.Context) error {
 		return errors.New("the caches were not filled in time")
 	}
 	return nil
-}
-
-func (m *mirror) enqueue(obj any) {
-	if pod, ok := loop.Object[*corev1.Pod](obj); ok {
-		m.queue.Add(pod.Name)
-	}
 }
 
 // work returns when ctx has ended.

@@ -188,31 +188,6 @@ func On(inf Informer, handler cache.ResourceEventHandler) Source {
 	return Source{informer: inf, handler: handler}
 }
 
-// OnChange returns a source that calls changed for each object that appears, changes or disappears. An
-// update for which same returns true is no change; same may be nil.
-func OnChange[T any](inf Informer, same func(before, after T) bool, changed func(T)) Source {
-	report := func(obj any) {
-		if o, ok := Object[T](obj); ok {
-			changed(o)
-		}
-	}
-	return On(inf, cache.ResourceEventHandlerFuncs{
-		AddFunc: report,
-		UpdateFunc: func(before, after any) {
-			b, known := before.(T)
-			if a, ok := after.(T); !ok || !known || same == nil || !same(b, a) {
-				report(after)
-			}
-		},
-		DeleteFunc: report,
-	})
-}
-
-// OnAnyChange is OnChange for a function that needs no object.
-func OnAnyChange[T any](inf Informer, same func(before, after T) bool, changed func()) Source {
-	return OnChange(inf, same, func(T) { changed() })
-}
-
 // Add adds the handler of a source, which is not one of From, to its informer.
 func (s Source) Add() (cache.ResourceEventHandlerRegistration, error) {
 	return s.informer.AddEventHandler(s.handler)
@@ -292,14 +267,6 @@ func Deleted(obj any) (last any, missed bool) {
 		return t.Obj, true
 	}
 	return obj, false
-}
-
-// Object returns the object that a handler receives, also a deleted one, as a T. ok is
-// false if it is of another type.
-func Object[T any](obj any) (o T, ok bool) {
-	obj, _ = Deleted(obj)
-	o, ok = obj.(T)
-	return o, ok
 }
 
 // Self is a keys function that returns the object's own namespace and name, and nil for a

@@ -277,7 +277,7 @@ func TestKeysOfALoopThatDoesNotRun(t *testing.T) {
 	})
 }
 
-func TestObject(t *testing.T) {
+func TestDeleted(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	tombstone := cache.DeletedFinalStateUnknown{Key: "a", Obj: pod}
 	for name, c := range map[string]struct {
@@ -287,14 +287,7 @@ func TestObject(t *testing.T) {
 		last, missed := Deleted(c.obj)
 		require.Same(t, pod, last, name)
 		require.Equal(t, c.missed, missed, name)
-		got, ok := Object[*corev1.Pod](c.obj)
-		require.True(t, ok, name)
-		require.Same(t, pod, got, name)
-		_, ok = Object[*corev1.ConfigMap](c.obj)
-		require.False(t, ok, name+" of another type")
 	}
-	_, ok := Object[*corev1.Pod](cache.DeletedFinalStateUnknown{Key: "a"})
-	require.False(t, ok, "a tombstone without its object")
 }
 
 // measuring is an observer that has metrics for queues.

@@ -73,10 +73,11 @@ func TestRegister(t *testing.T) {
 	var n atomic.Int32
 	core := informers.NewSharedInformerFactory(fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "a"}}), 0).Core().V1()
 	pods := core.Pods().Informer()
-	onPods := OnAnyChange[*corev1.Pod](pods, nil, func() { n.Add(1) })
+	count := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { n.Add(1) }}
+	onPods := On(pods, count)
 	one, err := Register(onPods)
 	require.NoError(t, err)
-	both, err := Register(OnAnyChange[*corev1.Node](core.Nodes().Informer(), nil, func() { n.Add(1) }), onPods)
+	both, err := Register(On(core.Nodes().Informer(), count), onPods)
 	require.NoError(t, err)
 	go pods.RunWithContext(t.Context())
 	require.True(t, cache.WaitForCacheSync(t.Context().Done(), one))

@@ -44,8 +44,6 @@ type Informer struct {
 	runs     bool
 }
 
-var errRuns = errors.New("the informer is running already")
-
 // NewInformer returns an Informer for the objects that client lists and watches. client belongs to
 // clientset. example is an object of their type. tweak selects objects, and may be nil.
 func NewInformer[L runtime.Object](clientset any, client Client[L], example runtime.Object, tweak func(*metav1.ListOptions)) *Informer {
@@ -112,7 +110,7 @@ func (i *Informer) AddEventHandler(handler cache.ResourceEventHandler) (cache.Re
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.runs {
-		return nil, errRuns
+		return nil, errors.New("the informer is running already")
 	}
 	r := &registration{handler, i}
 	i.handlers = append(i.handlers, r)

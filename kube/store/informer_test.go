@@ -115,7 +115,7 @@ func TestRun(t *testing.T) {
 		stop := loop.Start(t.Context(), i.RunWithContext)
 		require.True(t, cache.WaitForCacheSync(t.Context().Done(), reg.HasSynced))
 		_, err = i.AddEventHandler(h.handler())
-		require.ErrorIs(t, err, errRuns)
+		require.ErrorContains(t, err, "the informer is running already")
 
 		_, err = client.CoreV1().ConfigMaps("shop").Create(t.Context(), configMap("c", "2"), metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -261,6 +261,24 @@ func OnChange[T any](changed func(before, after T)) Handler[T] {
 	}}
 }
 
+// Changes returns a source that calls changed for each object that appears, changes or disappears. An update
+// for which same returns true is no change; same may be nil.
+func Changes[T Object](inf loop.Informer, same func(before, after T) bool, changed func(T)) loop.Source {
+	h := Each(changed)
+	h.Set = func(before, after T) {
+		var none T
+		if same == nil || before == none || !same(before, after) {
+			changed(after)
+		}
+	}
+	return loop.On(inf, h)
+}
+
+// AnyChange is Changes for a function that needs no object.
+func AnyChange[T Object](inf loop.Informer, same func(before, after T) bool, changed func()) loop.Source {
+	return Changes(inf, same, func(T) { changed() })
+}
+
 // Binding binds a ClusterRole to subjects: in one namespace, or in the whole cluster
 // where Namespace is empty.
 type Binding struct {

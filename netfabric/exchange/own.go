@@ -56,9 +56,9 @@ type Ranges struct {
 // NewRanges registers with the informers and starts nothing.
 func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	r := &Ranges{cfg: cfg}
-	sources := []loop.Source{loop.OnAnyChange(cfg.Nodes.Informer(), check.SameNode, r.changed)}
+	sources := []loop.Source{store.AnyChange(cfg.Nodes.Informer(), check.SameNode, r.changed)}
 	if cfg.APIServer != nil {
-		sources = append(sources, loop.OnAnyChange(cfg.APIServer.Informer(), sameServers, r.changed))
+		sources = append(sources, store.AnyChange(cfg.APIServer.Informer(), sameServers, r.changed))
 	}
 	if cfg.ServiceCIDRs != nil {
 		informer := cfg.ServiceCIDRs.Informer()
@@ -66,7 +66,7 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 			return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
 		}
 		same := func(a, b *networkingv1.ServiceCIDR) bool { return slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs) }
-		sources = append(sources, loop.OnAnyChange(informer, same, r.changed))
+		sources = append(sources, store.AnyChange(informer, same, r.changed))
 	}
 	var err error
 	r.synced, err = loop.Register(sources...)

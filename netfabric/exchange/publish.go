@@ -40,8 +40,8 @@ func NewPublisher(cfg NegotiationConfig) *Publisher {
 	cfg.Own.Subscribe(p.wakeAll)
 	cfg.Gateways.Subscribe(p.wakeAll)
 	p.Watch(
-		loop.OnAnyChange(cfg.Connections.Informer(), sameTransit, p.wakeAll),
-		loop.OnAnyChange(cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders, p.wakeAll),
+		store.AnyChange(cfg.Connections.Informer(), sameTransit, p.wakeAll),
+		store.AnyChange(cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders, p.wakeAll),
 	)
 	p.Await(cfg.Own.HasSynced)
 	return p

@@ -265,9 +265,9 @@ func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSy
 	r.listeners.Subscribe(changed)
 	same := func(a, b *corev1beta1.ForeignCluster) bool { return disabled(a) == disabled(b) }
 	r.loop.Watch(
-		loop.OnChange(r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { tellPeer(c, changed) }),
-		loop.OnChange(r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) }),
-		loop.OnChange(r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
+		store.Changes(r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { tellPeer(c, changed) }),
+		store.Changes(r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) }),
+		store.Changes(r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
 			changed(fc.Spec.ClusterID)
 			r.hubs(fc.Spec.ClusterID, changed)
 		}),

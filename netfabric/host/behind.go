@@ -35,8 +35,8 @@ func NewBehind(offloadings offloadinginformers.NamespaceOffloadingInformer, pods
 // watch has a loop call changed when other pods may be reached than before. The loop does not wait for the
 // Pods, which are watched later.
 func (b *Behind) watch(l *loop.Loop, changed func()) {
-	l.Watch(loop.OnAnyChange(b.offloadings.Informer(), offloadingv1beta1.SameProviders, changed))
-	_, _ = loop.Register(loop.OnAnyChange(b.pods.Informer(), samePod, changed)) // fails only for a stopped informer
+	l.Watch(store.AnyChange(b.offloadings.Informer(), offloadingv1beta1.SameProviders, changed))
+	_, _ = loop.Register(store.AnyChange(b.pods.Informer(), samePod, changed)) // fails only for a stopped informer
 }
 
 // run watches the pods when they are needed, until ctx is done.

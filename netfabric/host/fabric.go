@@ -77,12 +77,12 @@ type fabric struct {
 
 func (f *fabric) watch() {
 	f.Watch(
-		loop.OnAnyChange(f.src.Connections.Informer(), sameOrder, f.wake),
-		loop.OnAnyChange(f.src.Nodes.Informer(), check.SameNode, f.wake),
+		store.AnyChange(f.src.Connections.Informer(), sameOrder, f.wake),
+		store.AnyChange(f.src.Nodes.Informer(), check.SameNode, f.wake),
 		loop.From(f.src.IPs.Informer(), loop.Constant(loop.Key{Name: fabricKey})),
 	)
 	if f.src.Pods != nil {
-		f.Watch(loop.OnAnyChange(f.src.Pods.Informer(), samePod, f.wake))
+		f.Watch(store.AnyChange(f.src.Pods.Informer(), samePod, f.wake))
 	}
 	f.src.Gateways.Subscribe(f.wake)
 	f.Await(f.src.Gateways.HasSynced)

@@ -47,10 +47,10 @@ type Shared struct {
 // watch has a loop call changed when other pods may be shared than before.
 func (s *Shares) watch(l *loop.Loop, changed func()) {
 	l.Watch(
-		loop.OnAnyChange(s.Pods.Informer(), sameShare, changed),
-		loop.OnAnyChange(s.Twins.Informer(), sameTwin, changed),
-		loop.OnAnyChange(s.Offloadings.Informer(), offloadingv1beta1.SameProviders, changed),
-		loop.OnAnyChange(s.Slices.Informer(), sameEndpoints, changed),
+		store.AnyChange(s.Pods.Informer(), sameShare, changed),
+		store.AnyChange(s.Twins.Informer(), sameTwin, changed),
+		store.AnyChange(s.Offloadings.Informer(), offloadingv1beta1.SameProviders, changed),
+		store.AnyChange(s.Slices.Informer(), sameEndpoints, changed),
 	)
 }
 

@@ -16,6 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Credentials follows the kubeconfig Secret that a VirtualNode refers to. Set the exported
@@ -40,7 +41,7 @@ type Credentials struct {
 // informers are started.
 func (c *Credentials) Watch() error {
 	c.changed, c.problem = make(chan struct{}), fmt.Errorf("the credentials of the provider have not been read yet")
-	_, err := loop.Register(loop.OnAnyChange[*offloadingv1beta1.VirtualNode](c.VirtualNodes.Informer(), nil, c.refresh), loop.OnAnyChange[*corev1.Secret](c.Secrets.Informer(), nil, c.refresh))
+	_, err := loop.Register(store.AnyChange[*offloadingv1beta1.VirtualNode](c.VirtualNodes.Informer(), nil, c.refresh), store.AnyChange[*corev1.Secret](c.Secrets.Informer(), nil, c.refresh))
 	return err
 }
 

@@ -287,7 +287,7 @@ func (u *usage) watch(ctx context.Context) error {
 	same := func(a, b *corev1.Pod) bool {
 		return a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources)
 	}
-	if _, err := loop.Register(loop.OnAnyChange(inf, same, u.touch)); err != nil {
+	if _, err := loop.Register(store.AnyChange(inf, same, u.touch)); err != nil {
 		return err
 	}
 	u.informer, u.stale = inf, true

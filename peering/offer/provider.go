@@ -93,7 +93,7 @@ func NewProvider(cfg ProviderConfig) *Provider {
 		loop.From(cfg.StorageClasses.Informer(), p.everyConsumer),
 		loop.From(cfg.IngressClasses.Informer(), p.everyConsumer),
 	)
-	p.loop.Watch(loop.OnAnyChange(cfg.Nodes.Informer(), sameCapacity, p.capacityChanged))
+	p.loop.Watch(store.AnyChange(cfg.Nodes.Informer(), sameCapacity, p.capacityChanged))
 	return p
 }
 

@@ -126,7 +126,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { e.hosted.RunWithContext(ctx) })
 	cache.WaitForCacheSync(ctx.Done(), synced)
-	vns, err := loop.OnAnyChange(e.cfg.VirtualNodes.Informer(), SameReflection, e.Resync).Add()
+	vns, err := store.AnyChange(e.cfg.VirtualNodes.Informer(), SameReflection, e.Resync).Add()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // an informer that has been stopped takes no handler

@@ -47,5 +47,5 @@ func (h hosted) has(ref *corev1.ObjectReference) bool {
 func (h hosted) watch(changed func(namespace string)) (cache.InformerSynced, error) {
 	// After a gap in the watch, an update can be from one pod to another of the same name.
 	same := func(before, after *corev1.Pod) bool { return before.UID == after.UID }
-	return loop.Register(loop.OnChange(h, same, func(pod *corev1.Pod) { changed(pod.Namespace) }))
+	return loop.Register(store.Changes(h, same, func(pod *corev1.Pod) { changed(pod.Namespace) }))
 }

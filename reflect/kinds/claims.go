@@ -11,6 +11,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -51,7 +52,7 @@ func NewClaims(cfg ClaimsConfig) *Claims {
 		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return c.keys(corev1.NamespaceAll) },
 	}, loop.From(cfg.Volumes.Informer(), claimOf))
-	c.loop.Watch(loop.OnAnyChange(cfg.VirtualNodes.Informer(), func(b, a *offloadingv1beta1.VirtualNode) bool {
+	c.loop.Watch(store.AnyChange(cfg.VirtualNodes.Informer(), func(b, a *offloadingv1beta1.VirtualNode) bool {
 		return (b.DeletionTimestamp == nil) == (a.DeletionTimestamp == nil) && engine.SameReflection(b, a)
 	}, c.Resync))
 	return c

@@ -46,7 +46,7 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 		t.pods.cfg.Log.Debug("tokens of a namespace known", zap.String("namespace", local))
 		t.wakeNamespace(local)
 	}, []loop.Source{
-		loop.OnAnyChange(informers[0], sameAccount, func() {
+		store.AnyChange(informers[0], sameAccount, func() {
 			if s.synced() {
 				t.wakeNamespace(local)
 			}

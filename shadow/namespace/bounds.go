@@ -58,9 +58,9 @@ func (m *Maps) watchBounds() {
 	b := m.cfg.Bounds
 	b.OwnChanged(func() { m.Wake(m.allReplicas()...) })
 	m.Watch(
-		loop.OnChange(b.ResourceQuotas.Informer(), sameQuota, func(q *corev1.ResourceQuota) { m.Wake(m.quotaKeys(q)...) }),
-		loop.OnChange(b.NetworkPolicies.Informer(), samePolicy, func(p *networkingv1.NetworkPolicy) { m.Wake(m.bindingKeys(p)...) }),
-		loop.OnChange(b.Connections.Informer(), sameConnection, func(c *networkingv1beta1.Connection) { m.Wake(m.connectionKeys(c)...) }),
+		store.Changes(b.ResourceQuotas.Informer(), sameQuota, func(q *corev1.ResourceQuota) { m.Wake(m.quotaKeys(q)...) }),
+		store.Changes(b.NetworkPolicies.Informer(), samePolicy, func(p *networkingv1.NetworkPolicy) { m.Wake(m.bindingKeys(p)...) }),
+		store.Changes(b.Connections.Informer(), sameConnection, func(c *networkingv1beta1.Connection) { m.Wake(m.connectionKeys(c)...) }),
 	)
 }
 

@@ -61,29 +61,28 @@ func NewOffloading(cfg OffloadingConfig) *Offloading {
 		cfg:     cfg,
 		entries: &entries{liqo: cfg.Liqo, lister: cfg.Maps.Lister(), offloadings: cfg.Offloadings.Lister()},
 	}
-	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Log: cfg.Log, Observer: cfg.Observer},
+	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Beside: o.entered, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.Offloadings.Informer(), loop.Self),
 		loop.From(cfg.Namespaces.Informer(), func(ns *corev1.Namespace) []loop.Key { return []loop.Key{offloadingKey(ns.Name)} }),
 	)
 	// Few changes of these kinds matter, and each affects many keys.
 	o.Watch(
-		loop.OnAnyChange(cfg.VirtualNodes.Informer(), sameSelected, o.everyone),
-		loop.OnAnyChange(cfg.Nodes.Informer(), func(b, a *corev1.Node) bool { return maps.Equal(a.Labels, b.Labels) }, o.everyone),
+		store.AnyChange(cfg.VirtualNodes.Informer(), sameSelected, o.everyone),
+		store.AnyChange(cfg.Nodes.Informer(), func(b, a *corev1.Node) bool { return maps.Equal(a.Labels, b.Labels) }, o.everyone),
 		loop.On(cfg.Maps.Informer(), store.OnChange(o.mapChanged)),
 	)
 	return o
 }
 
-// Run blocks until ctx is done and every worker has returned.
-func (o *Offloading) Run(ctx context.Context, workers int) error {
-	// A map may have entries whose NamespaceOffloading was deleted while no process was
-	// leading. No event queues those.
+// entered returns the keys of the namespaces with an entry in a map. Its NamespaceOffloading may have been
+// deleted while no process was leading, and then no event queues it.
+func (o *Offloading) entered() (keys []loop.Key) {
 	for _, m := range store.All[*offloadingv1beta1.NamespaceMap](o.cfg.Maps.Informer().GetStore()) {
 		for ns := range asMap(m).Spec.DesiredMapping {
-			o.Add(offloadingKey(ns))
+			keys = append(keys, offloadingKey(ns))
 		}
 	}
-	return o.Loop.Run(ctx, workers)
+	return keys
 }
 
 func (o *Offloading) sync(ctx context.Context, key loop.Key) error {
