@@ -155,11 +155,11 @@ func (l *Loop) Await(synced ...cache.InformerSynced) {
 // HasSynced reports whether all that Run waits for has been received.
 func (l *Loop) HasSynced() bool {
 	_, synced := l.sources()
-	return all(synced)
+	return allSynced(synced)
 }
 
-// all reports whether all of these have synced.
-func all(synced []cache.InformerSynced) bool {
+// allSynced reports whether all of these have synced.
+func allSynced(synced []cache.InformerSynced) bool {
 	return !slices.ContainsFunc(synced, func(is cache.InformerSynced) bool { return !is() })
 }
 
@@ -204,7 +204,7 @@ func Register(sources ...Source) (synced cache.InformerSynced, err error) {
 		}
 		each = append(each, registration.HasSynced)
 	}
-	return func() bool { return all(each) }, nil
+	return func() bool { return allSynced(each) }, nil
 }
 
 // Watch has the loop receive the events of these sources. Run waits until all have received their first lists.

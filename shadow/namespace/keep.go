@@ -86,10 +86,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	if err := m.empty(ctx, ns.Name); err != nil {
 		return err
 	}
-	_, err = store.Merge(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": store.Patch{
-		"resourceVersion": ns.ResourceVersion, "annotations": store.Patch{offloadingv1beta1.DataKeptAnnotation: why},
-	}})
-	if err != nil {
+	if err := patchNamespace(ctx, m.cfg.Kube, ns, store.Patch{"annotations": store.Patch{offloadingv1beta1.DataKeptAnnotation: why}}); err != nil {
 		return store.IgnoreNotFound(err)
 	}
 	m.cfg.Events.Event(ns, corev1.EventTypeNormal, reasons.VolumesKept, why)

@@ -402,9 +402,7 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels, annota
 	if len(metadata) == 0 {
 		return nil
 	}
-	metadata["resourceVersion"] = ns.ResourceVersion
-	_, err := store.Merge(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": metadata})
-	return err
+	return patchNamespace(ctx, m.cfg.Kube, ns, metadata)
 }
 
 // bind grants the rights in a twin, and revokes those that no longer apply.

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -105,7 +106,7 @@ func (o *Offloading) mark(ctx context.Context, ns *corev1.Namespace) error {
 	if !hasMark(ns) {
 		set["annotations"] = map[string]any{markAnnotation: have}
 	}
-	return o.patchNamespace(ctx, ns, set)
+	return store.IgnoreNotFound(patchNamespace(ctx, o.cfg.Kube, ns, set))
 }
 
 // unmark reverts mark, and restores the value that the label had before.
@@ -122,14 +123,16 @@ func (o *Offloading) unmark(ctx context.Context, namespace string) error {
 	if before != "" {
 		label = before
 	}
-	return o.patchNamespace(ctx, ns, map[string]any{
+	return store.IgnoreNotFound(patchNamespace(ctx, o.cfg.Kube, ns, map[string]any{
 		"labels":      map[string]any{offloadingv1beta1.SchedulingEnabledLabel: label},
 		"annotations": map[string]any{markAnnotation: nil},
-	})
+	}))
 }
 
-func (o *Offloading) patchNamespace(ctx context.Context, ns *corev1.Namespace, metadata store.Patch) error {
+// patchNamespace changes the metadata of a namespace. It fails with a conflict if the namespace has changed since
+// it was read.
+func patchNamespace(ctx context.Context, kube kubernetes.Interface, ns *corev1.Namespace, metadata store.Patch) error {
 	metadata["resourceVersion"] = ns.ResourceVersion
-	_, err := store.Merge(ctx, "namespace", o.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": metadata})
-	return store.IgnoreNotFound(err)
+	_, err := store.Merge(ctx, "namespace", kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": metadata})
+	return err
 }

@@ -99,7 +99,11 @@ func New(cfg Config) *Enforcer {
 		pods:       store.New("pod", cfg.Pods, cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Kube.CoreV1().Pods(ns) }),
 		namespaces: store.New("namespace", cfg.Namespaces, cfg.Clock, func(string) store.API[*corev1.Namespace] { return cfg.Kube.CoreV1().Namespaces() }),
 	}
-	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Beside: e.known, Log: cfg.Log, Observer: cfg.Observer},
+	e.loop = loop.New(loop.Config{
+		Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer,
+		// A pod without a ShadowPod is queued by no other event.
+		Beside: func() []loop.Key { return loop.Keys(e.pods.List()) },
+	},
 		loop.From(cfg.ShadowPods, loop.Self),
 		loop.From(cfg.Namespaces, e.shadowsIn),
 		// A StorageClass or a Quota changes what Harden accepts.
@@ -134,9 +138,6 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	defer loop.Start(ctx, e.quota.Run)()
 	return e.loop.Run(ctx, workers)
 }
-
-// known returns the keys of all pods. One without a ShadowPod is queued by no other event.
-func (e *Enforcer) known() []loop.Key { return loop.Keys(e.pods.List()) }
 
 // newest returns the resource version of the ShadowPods in the API server. It returns nil if
 // the API server does not answer; then more creations are confirmed by live reads.

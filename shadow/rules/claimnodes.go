@@ -74,27 +74,26 @@ func FollowsPod(claim *corev1.PersistentVolumeClaim, classes []*storagev1.Storag
 // onOwnNodes the pod runs on virtual nodes only, as no volume is made on own ones. WithStorage leaves
 // alone the pods that Offload leaves alone, and never changes its argument.
 func WithStorage(pod *corev1.Pod, onOwnNodes bool) (*corev1.Pod, error) {
-	if placed(pod) {
-		return pod, nil
-	}
 	term := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
 		{Key: offloadingv1beta1.NoStorageLabel, Operator: corev1.NodeSelectorOpDoesNotExist}}}
 	if !onOwnNodes {
 		term = and(typeTerm(corev1.NodeSelectorOpIn), term)
 	}
-	out := pod.DeepCopy()
-	return out, restrict(&out.Spec, []corev1.NodeSelectorTerm{term})
+	return onlyOn(pod, term)
 }
 
 // KeepHome returns the pod as it is to be created if one of its claims has its volume on own nodes:
 // only on these, in addition to what the pod itself requires. It leaves alone the pods that Offload
 // leaves alone, and never changes its argument.
-func KeepHome(pod *corev1.Pod) (*corev1.Pod, error) {
+func KeepHome(pod *corev1.Pod) (*corev1.Pod, error) { return onlyOn(pod, ownNodes()) }
+
+// onlyOn returns the pod as it is to be created if its nodes have to match a term, too.
+func onlyOn(pod *corev1.Pod, term corev1.NodeSelectorTerm) (*corev1.Pod, error) {
 	if placed(pod) {
 		return pod, nil
 	}
 	out := pod.DeepCopy()
-	return out, restrict(&out.Spec, []corev1.NodeSelectorTerm{ownNodes()})
+	return out, restrict(&out.Spec, []corev1.NodeSelectorTerm{term})
 }
 
 // AsksForVirtualNodes reports whether a pod admits virtual nodes only, by its node selector or its

@@ -14,14 +14,8 @@ import (
 // reason: it may not be cordoned for long. ranges are those of the namespace.
 func NeverFits(shadow *offloadingv1beta1.ShadowPod, quotas []*offloadingv1beta1.Quota, ranges []*corev1.LimitRange) (reason, message string) {
 	pod := Predict(&corev1.Pod{Spec: shadow.Spec.Pod}, ranges, nil)
-	open := make([]*offloadingv1beta1.Quota, 0, len(quotas))
-	for _, q := range quotas {
-		spec := q.Spec
-		spec.Cordoned = nil
-		open = append(open, &offloadingv1beta1.Quota{ObjectMeta: q.ObjectMeta, Spec: spec})
-	}
-	bound := SumQuotas(open)
-	bound.Nodes = SumQuotas(quotas).Nodes
+	bound := SumQuotas(quotas)
+	bound.Resources, bound.Cordoned = bound.Whole, false
 	delete(pod.Spec.NodeSelector, corev1.LabelHostname) // no peer's pod picks a single node: it is taken out
 	requests := Requests(pod)
 	return bound.Alone(shadow.Labels[offloadingv1beta1.OriginLabel], &pod.Spec, requests, requests)

@@ -21,6 +21,8 @@ type Bound struct {
 	// Resources is the sum of those that are not cordoned. It has every resource that any of
 	// them lists; any other is not bounded, unless Closed.
 	Resources corev1.ResourceList
+	// Whole is Resources as if none were cordoned.
+	Whole corev1.ResourceList
 	// Closed says that one of them comes from an offer: of a resource that none of them lists
 	// there is nothing, because it was not offered.
 	Closed bool
@@ -36,7 +38,7 @@ type Bound struct {
 // SumQuotas returns what quotas allow together. One that is cordoned gives nothing to what begins,
 // and takes nothing from what runs.
 func SumQuotas(quotas []*offloadingv1beta1.Quota) Bound {
-	b := Bound{Quotas: len(quotas), Resources: corev1.ResourceList{}, Cordoned: len(quotas) > 0, Enforcement: offloadingv1beta1.EnforcementNone,
+	b := Bound{Quotas: len(quotas), Resources: corev1.ResourceList{}, Whole: corev1.ResourceList{}, Cordoned: len(quotas) > 0, Enforcement: offloadingv1beta1.EnforcementNone,
 		Nodes: map[string][]string{}}
 	for _, q := range quotas {
 		cordoned := q.Spec.Cordoned != nil && *q.Spec.Cordoned
@@ -55,6 +57,7 @@ func SumQuotas(quotas []*offloadingv1beta1.Quota) Bound {
 			b.pick(q.Spec.NodeSelector)
 		}
 		AddResources(b.Resources, listed)
+		AddResources(b.Whole, q.Spec.Resources)
 	}
 	return b
 }

@@ -28,8 +28,7 @@ type Lifecycle struct {
 }
 
 // NewLifecycle returns a Lifecycle and registers its event handlers on the informers, which
-// must be started afterwards. It starts nothing. It returns an error if cfg has no image or
-// an informer accepts no handler.
+// must be started afterwards. It starts nothing. It returns an error if cfg has no image.
 func NewLifecycle(cfg Config) (*Lifecycle, error) {
 	if cfg.VirtualKubelet.Image == "" {
 		return nil, errNoImage
