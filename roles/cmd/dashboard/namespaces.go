@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -54,7 +53,7 @@ type Pod struct {
 
 func namespace(p *picture, from *report.Namespace, findings []report.Finding) Namespace {
 	out := Namespace{
-		Namespace: *from, Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Differences: p.Differences(from.Name),
+		Namespace: *from, Level: levelOf(findings, "namespace "+from.Name), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Differences: p.Differences(from.Name),
 	}
 	for _, in := range from.Peers {
 		place := Place{Kind: placePeer, Name: in.ClusterID}
@@ -91,24 +90,6 @@ func shownPod(pod report.Pod, place string) Pod {
 		pod.Level = report.Worse(pod.Level, report.Warning)
 	}
 	return Pod{pod, place}
-}
-
-// namespaceLevel is how well the offloading of a namespace is, apart from its pods.
-func namespaceLevel(from *report.Namespace, findings []report.Finding) report.Level {
-	for _, f := range findings {
-		if f.Subject == "namespace "+from.Name && f.Peer == "" {
-			return f.Level
-		}
-	}
-	switch from.Phase {
-	case offloadingv1beta1.PhaseReady:
-		return report.OK
-	case offloadingv1beta1.PhaseInProgress, offloadingv1beta1.PhaseTerminating:
-		return report.Warning
-	case "":
-		return report.Unknown
-	}
-	return report.Problem
 }
 
 // count adds a pod to the place where it runs. Pods that status does not count do not change the

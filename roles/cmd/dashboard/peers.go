@@ -6,9 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -70,8 +68,7 @@ func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 			out.Checks = append(out.Checks, f)
 		}
 	}
-	out.API = way(from, findings, "API server", corev1beta1.ConditionAPIServer)
-	out.Network = way(from, findings, "network", corev1beta1.ConditionNetwork)
+	out.API, out.Network = levelOf(out.Checks, "API server"), levelOf(out.Checks, "network")
 	for _, offer := range from.Offers {
 		out.Offers = append(out.Offers, offer.String())
 	}
@@ -82,24 +79,10 @@ func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	return out
 }
 
-// way is how a way to a peer is: by the finding about it, else by the condition. A condition of
-// a peer that nobody checks now is not known now.
-func way(from *report.Peer, findings []report.Finding, subject, condition string) report.Level {
-	for _, f := range findings {
-		if f.Peer == from.ClusterID && f.Subject == subject {
-			return f.Level
-		}
-	}
-	for _, c := range from.Conditions {
-		switch {
-		case c.Type != condition:
-		case c.Status == metav1.ConditionFalse && from.Health == report.Problem:
-			return report.Problem
-		case c.Status == metav1.ConditionTrue && from.Health == report.OK:
-			return report.OK
-		default:
-			return report.Unknown
-		}
+// levelOf is the level of the first finding about a subject; empty if it was not checked.
+func levelOf(findings []report.Finding, subject string) report.Level {
+	if i := slices.IndexFunc(findings, func(f report.Finding) bool { return f.Subject == subject }); i >= 0 {
+		return findings[i].Level
 	}
 	return ""
 }

@@ -240,32 +240,12 @@ func TestProblemsAreFolded(t *testing.T) {
 	require.Equal(t, "Installation", v.Problems[2].Where)
 }
 
-// The state of a way is never better than the knowledge of now.
-func TestWay(t *testing.T) {
+// What nobody checks has no level.
+func TestLevelOf(t *testing.T) {
 	t.Parallel()
-	conditions := func(status metav1.ConditionStatus) []metav1.Condition {
-		return []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: status}}
-	}
-	found := []report.Finding{{Peer: "milan", Subject: "network", Level: report.Warning}, {Peer: "turin", Subject: "network", Level: report.OK}}
-	for name, tc := range map[string]struct {
-		peer     report.Peer
-		findings []report.Finding
-		want     report.Level
-	}{
-		"by the finding":           {report.Peer{ClusterID: "milan", Health: report.OK, Conditions: conditions(metav1.ConditionTrue)}, found, report.Warning},
-		"not checked":              {report.Peer{ClusterID: "paris", Health: report.OK}, found, ""},
-		"up":                       {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: conditions(metav1.ConditionTrue)}, found, report.OK},
-		"down":                     {report.Peer{ClusterID: "paris", Health: report.Problem, Conditions: conditions(metav1.ConditionFalse)}, found, report.Problem},
-		"was up, nobody checks":    {report.Peer{ClusterID: "paris", Health: report.Unknown, Conditions: conditions(metav1.ConditionTrue)}, found, report.Unknown},
-		"was down, nobody checks":  {report.Peer{ClusterID: "paris", Health: report.Unknown, Conditions: conditions(metav1.ConditionFalse)}, found, report.Unknown},
-		"unknown":                  {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: conditions(metav1.ConditionUnknown)}, found, report.Unknown},
-		"the condition of another": {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: []metav1.Condition{{Type: "Other", Status: metav1.ConditionTrue}}}, found, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, tc.want, way(&tc.peer, tc.findings, "network", corev1beta1.ConditionNetwork))
-		})
-	}
+	found := []report.Finding{{Subject: "network", Level: report.Warning}, {Subject: "network", Level: report.OK}}
+	require.Equal(t, report.Warning, levelOf(found, "network"))
+	require.Empty(t, levelOf(found, "API server"))
 }
 
 func TestEvents(t *testing.T) {
