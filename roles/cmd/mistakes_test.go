@@ -31,11 +31,11 @@ func TestUnpeerOfNobody(t *testing.T) {
 		require.NoError(t, rome.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}))
 	}
 	_, err := rome.run(t, "unpeer", "nosuch")
-	require.EqualError(t, err, `there is no peer "nosuch" in cluster rome: the peers are milan, turin`)
+	require.EqualError(t, err, `there is no peer "nosuch": the peers are milan, turin`)
 	require.Equal(t, ExitProblem, code(err))
 	require.Empty(t, rome.writes())
 	_, err = both(t, milan, rome, "unpeer", "genoa")
-	require.EqualError(t, err, `there is no peer "genoa": cluster milan has none`)
+	require.EqualError(t, err, `there is no peer "genoa": this cluster has no peers`)
 }
 
 // TestUnpeerPrintsNoWarningOfTheAPIServer: unpeer deletes the tenant namespaces in both clusters. The policy

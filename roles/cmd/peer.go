@@ -216,7 +216,7 @@ func (c *commands) isPeer(ctx context.Context, here, there *side, id string) err
 			return err
 		}
 	}
-	return noSuchPeer(id, here.ID, peers)
+	return report.NoPeer(id, peers)
 }
 
 // remains reports whether a cluster has objects of a peering with the cluster id: a
@@ -228,14 +228,6 @@ func (s *side) remains(ctx context.Context, id string) (bool, error) {
 	}
 	tenant, err := store.Live(ctx, "namespace", s.Kube.CoreV1().Namespaces(), corev1beta1.TenantNamespace(id))
 	return tenant != nil, s.at(err)
-}
-
-// noSuchPeer is the error for a peer that a cluster does not have, with the peers that it has.
-func noSuchPeer(id, cluster string, peers []string) error {
-	if len(peers) == 0 {
-		return fmt.Errorf("there is no peer %q: cluster %s has none", id, cluster)
-	}
-	return fmt.Errorf("there is no peer %q in cluster %s: %s", id, cluster, report.Listed("the only peer is", "the peers are", peers))
 }
 
 // part ends a peering. It first removes the objects that each side has in the other, while

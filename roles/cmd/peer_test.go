@@ -108,7 +108,7 @@ func TestPeerRefuses(t *testing.T) {
 		"unpeer whom":      {[]string{"unpeer"}, ExitUsage, "needs the name of a peer"},
 		"unpeer itself":    {[]string{"unpeer", "rome"}, ExitUsage, "this is cluster rome: a cluster cannot be a peer of itself"},
 		"unpeer no id":     {[]string{"unpeer", "Milan!"}, ExitUsage, "a DNS label of at most 51 characters is accepted"},
-		"unpeer nobody":    {[]string{"unpeer", "nosuch"}, ExitProblem, `there is no peer "nosuch": cluster rome has none`},
+		"unpeer nobody":    {[]string{"unpeer", "nosuch"}, ExitProblem, `there is no peer "nosuch": this cluster has no peers`},
 		"another":          {[]string{"unpeer", "turin", "--remote-context=milan"}, ExitUsage, "the other cluster is milan, and not turin"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -259,21 +259,13 @@ func (c *checker) readPeers(ctx context.Context) error {
 	}
 	for _, name := range c.Peers {
 		if !slices.ContainsFunc(clusters.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == name || fc.Name == name }) {
-			return fmt.Errorf("there is no peer %q: %s", name, c.known())
+			return report.NoPeer(name, c.all)
 		}
 	}
 	for _, p := range c.peers {
 		c.seen.Peers = append(c.seen.Peers, &p.Peer)
 	}
 	return nil
-}
-
-// known names the peers for a message.
-func (c *checker) known() string {
-	if len(c.all) == 0 {
-		return "this cluster has none"
-	}
-	return "there are " + strings.Join(c.all, ", ")
 }
 
 // connected reads what a Connection says.

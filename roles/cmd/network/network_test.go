@@ -160,7 +160,7 @@ func TestPodsSendToTheRightAddresses(t *testing.T) {
 		require.ErrorContains(t, err, "run in one cluster")
 		cfg.Pods, cfg.Peers = nil, []string{"turin"}
 		_, err = Run(t.Context(), cfg)
-		require.EqualError(t, err, `there is no peer "turin": there are milan`)
+		require.EqualError(t, err, `there is no peer "turin": the only peer is milan`)
 	})
 }
 

@@ -45,7 +45,7 @@ func Perf(ctx context.Context, cfg Config, each time.Duration) (Figures, error) 
 	}
 	switch {
 	case len(c.peers) != 1:
-		return Figures{}, fmt.Errorf("name one peer: %s", c.known())
+		return Figures{}, fmt.Errorf("name one peer: %s", report.KnownPeers(c.all))
 	case !c.peers[0].connected():
 		return Figures{}, fmt.Errorf("the tunnel to cluster %s does not carry packets: `%s network check` says why", c.peers[0].ID, c.Program)
 	case c.peers[0].virtual == "":

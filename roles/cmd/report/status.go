@@ -258,8 +258,11 @@ func (s *Status) Of(ids ...string) (*Status, error) {
 	out.Warnings, out.Peers, out.Namespaces = slices.DeleteFunc(slices.Clone(s.Warnings), other), nil, []Namespace{}
 	for _, id := range ids {
 		i := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.ClusterID == id })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no peer %q: %s", id, s.peerNames())
+		switch {
+		case i < 0 && slices.Contains(s.Unread, ReadForeignClusters):
+			return nil, fmt.Errorf("there is no peer %q: the peers are not known, as ForeignClusters cannot be read", id)
+		case i < 0:
+			return nil, NoPeer(id, Names(s.Peers, func(p *Peer) string { return p.ClusterID }))
 		}
 		out.Peers = append(out.Peers, s.Peers[i])
 	}
@@ -273,14 +276,17 @@ func (s *Status) Of(ids ...string) (*Status, error) {
 	return &out, nil
 }
 
-func (s *Status) peerNames() string {
-	if slices.Contains(s.Unread, ReadForeignClusters) {
-		return "the peers are not known, as ForeignClusters cannot be read"
-	}
-	if len(s.Peers) == 0 {
+// NoPeer is the error for a peer that this cluster does not have, with the peers that it has.
+func NoPeer(id string, peers []string) error {
+	return fmt.Errorf("there is no peer %q: %s", id, KnownPeers(peers))
+}
+
+// KnownPeers names the peers of this cluster.
+func KnownPeers(peers []string) string {
+	if len(peers) == 0 {
 		return "this cluster has no peers"
 	}
-	return Listed("the only peer is", "the peers are", Names(s.Peers, func(p *Peer) string { return p.ClusterID }))
+	return Listed("the only peer is", "the peers are", peers)
 }
 
 func conditions(fc *corev1beta1.ForeignCluster) (out []metav1.Condition) {
