@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -225,24 +224,15 @@ func authConfig(ctx context.Context, to *clients) (ownAuth, error) {
 
 // tidyTokens deletes tokens that expired long ago. Its errors are ignored.
 func tidyTokens(ctx context.Context, to *clients, namespace string) {
-	all, err := tokens(ctx, to, namespace)
-	if err != nil {
-		return
-	}
-	for i := range all {
-		record, err := trust.ReadSecret(&all[i])
-		if err == nil && record.Expired(to.now().Add(-tokenKept)) {
-			_ = to.kube.CoreV1().Secrets(namespace).Delete(ctx, all[i].Name, store.DeleteUID(&all[i]))
-		}
-	}
+	_, _ = store.Sweep(ctx, "token", to.kube.CoreV1().Secrets(namespace), tokenSecrets(), func(s *corev1.Secret) bool {
+		record, err := trust.ReadSecret(s)
+		return err == nil && record.Expired(to.now().Add(-tokenKept))
+	})
 }
 
-func tokens(ctx context.Context, to *clients, namespace string) ([]corev1.Secret, error) {
-	list, err := to.kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
-	if err != nil {
-		return nil, fmt.Errorf("listing the tokens of namespace %s: %w", namespace, err)
-	}
-	return slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return s.Type != corev1beta1.PeeringTokenType }), nil
+// tokenSecrets selects the Secrets of tokens.
+func tokenSecrets() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType}
 }
 
 func viewOf(r trust.Record, now time.Time) tokenView {
@@ -282,21 +272,20 @@ func listTokens(ctx context.Context, to *clients) ([]tokenView, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := tokens(ctx, to, namespace)
-	if err != nil {
-		return nil, err
-	}
+	all, err := store.Find[*corev1.Secret](ctx, "token", to.kube.CoreV1().Secrets(namespace), tokenSecrets())
 	views := []tokenView{}
-	for i := range all {
-		record, err := trust.ReadSecret(&all[i])
-		if err != nil {
-			id := strings.TrimPrefix(all[i].Name, corev1beta1.PeeringTokenPrefix)
-			views = append(views, tokenView{ID: id, State: "wrong: " + err.Error(), age: "-"})
-			continue
+	for _, secret := range all {
+		record, wrong := trust.ReadSecret(secret)
+		switch {
+		case secret.Type != corev1beta1.PeeringTokenType:
+		case wrong != nil:
+			id := strings.TrimPrefix(secret.Name, corev1beta1.PeeringTokenPrefix)
+			views = append(views, tokenView{ID: id, State: "wrong: " + wrong.Error(), age: "-"})
+		default:
+			views = append(views, viewOf(record, to.now()))
 		}
-		views = append(views, viewOf(record, to.now()))
 	}
-	return views, nil
+	return views, err
 }
 
 func tokensText(views []tokenView) string {

@@ -2,9 +2,11 @@ package report
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -463,23 +465,11 @@ func Selected(o *offloadingv1beta1.NamespaceOffloading) iter.Seq2[string, *metav
 	}
 }
 
+// passingTexts are the parts of a status that change while only time passes: its messages, and how far moves of data are.
+var passingTexts = regexp.MustCompile(`"(message|cause|fix|state|kept)":"(\\.|[^"\\])*"`)
+
 // Key changes when the status changes in more than the times in its messages.
 func (s *Status) Key() string {
-	key := fmt.Sprintf("%s %v %v", s.Health, s.Roles, s.Unread)
-	for _, f := range slices.Concat(s.Problems, s.Warnings) {
-		key += fmt.Sprintf("\n%s %s %s", f.Level, f.Name(), f.Reason)
-	}
-	for _, p := range s.Peers {
-		key += fmt.Sprintf("\n%s %s %s %s %v %v", p.ClusterID, p.Role, p.Health, p.Trust, p.Offers, p.Hosted)
-		for _, n := range p.VirtualNodes {
-			key += fmt.Sprintf(" %s %s %d %d %t", n.Name, n.Health, n.Pods, n.Ready, n.Removing)
-		}
-	}
-	for _, n := range s.Namespaces {
-		key += fmt.Sprintf("\n%s %s %s %s", n.Name, n.Strategy, n.Phase, n.NoNode)
-		for _, p := range n.Peers {
-			key += fmt.Sprintf(" %s %t %s", p.ClusterID, p.Ready, p.PodCounts)
-		}
-	}
-	return key
+	text, _ := json.Marshal(s) // of texts and numbers
+	return passingTexts.ReplaceAllString(string(text), "")
 }
