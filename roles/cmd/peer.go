@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -259,11 +258,11 @@ func (c *commands) part(ctx context.Context, here, there *side, peer string, for
 		}
 		return look{done: true}, nil
 	})
+	if silent != nil {
+		last.summary = fmt.Sprintf("Cluster %s at %s has not answered (%s)", silent.ID, silent.to.server, silent.flags)
+	}
+	err = last.outcome(err, "the peering with cluster "+peer+" has not ended", "ask again to go on. Left")
 	switch {
-	case errors.Is(err, errTimeout) && silent != nil:
-		return fmt.Errorf("the peering with cluster %s has not ended, %w; ask again to go on. Cluster %s at %s has not answered (%s)", peer, err, silent.ID, silent.to.server, silent.flags)
-	case errors.Is(err, errTimeout):
-		return fmt.Errorf("the peering with cluster %s has not ended, %w; ask again to go on. Left: %s", peer, err, missing(last, ""))
 	case err != nil:
 		return err
 	case there == nil:

@@ -99,54 +99,42 @@ func readToken(flag string, in io.Reader) (string, error) {
 // untilJoined waits until this cluster has an identity in the provider that issued a token,
 // and virtual nodes that are Ready.
 func (c *commands) untilJoined(ctx context.Context, here *side, token trust.Token, out io.Writer) error {
-	provider, earlier := token.ClusterID, ""
-	last, err := c.until(ctx, out, func(ctx context.Context) (now look, err error) {
-		now, earlier, err = c.joined(ctx, here, token)
-		return now, err
-	})
-	switch {
-	case errors.Is(err, errTimeout) && earlier != "":
-		return fmt.Errorf("cluster %s cannot be used yet, %w; what was asked for stands: %s. The last state is not about this token: %s", provider, err, missing(last, ""), report.Line(earlier))
-	case errors.Is(err, errTimeout):
-		return fmt.Errorf("cluster %s cannot be used yet, %w; what was asked for stands: %s", provider, err, missing(last, ""))
-	case err == nil && last.failed:
-		return fmt.Errorf("cluster %s cannot be used: %s", provider, missing(last, ""))
-	}
-	return err
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) { return c.joined(ctx, here, token) })
+	return last.outcome(err, "cluster "+token.ClusterID+" cannot be used yet", "what was asked for stands")
 }
 
-// joined returns the progress of a peering by a token. earlier is a state that is not about
-// this token, and so says nothing about its progress.
-func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (now look, earlier string, err error) {
+// joined returns the progress of a peering by a token. An earlier state is not about this token, and so says nothing
+// about its progress.
+func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (now look, err error) {
 	provider := token.ClusterID
 	now = look{lines: map[string]string{}}
 	fc, err := store.OrNil(here.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, provider, metav1.GetOptions{}))
 	if err != nil {
-		return now, "", err
+		return now, err
 	}
 	if fc == nil {
-		return look{lines: map[string]string{"": "the ForeignCluster was deleted meanwhile"}, failed: true}, "", nil
+		return look{lines: map[string]string{"": "the ForeignCluster was deleted meanwhile"}, failed: true}, nil
 	}
 	conditions := fc.Status.Conditions
 	authenticated := meta.FindStatusCondition(conditions, corev1beta1.ConditionAuthenticated)
 	if authenticated == nil || authenticated.Status != metav1.ConditionTrue && !strings.Contains(authenticated.Message, token.Mark()) {
 		now.lines[""] = "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"
 		if authenticated != nil {
-			earlier = authenticated.Message
+			now.summary = fmt.Sprintf("%s. The last state is not about this token: %s", now.lines[""], report.Line(authenticated.Message))
 		}
-		return now, earlier, nil
+		return now, nil
 	}
 	now.lines["identity"] = authenticated.Message
 	if authenticated.Status != metav1.ConditionTrue {
 		now.failed = corev1beta1.NeedsPeople(authenticated.Reason)
-		return now, "", nil
+		return now, nil
 	}
 	if outgoing := meta.FindStatusCondition(conditions, corev1beta1.ConditionOutgoingPeering); outgoing != nil {
 		now.lines["capacity"] = outgoing.Message
 	}
 	nodes, err := here.Liqo.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider)).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return now, "", err
+		return now, err
 	}
 	now.done = len(nodes.Items) > 0
 	for _, vn := range nodes.Items {
@@ -156,7 +144,7 @@ func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (n
 		}
 		now.done = now.done && ready != nil && ready.Status == metav1.ConditionTrue
 	}
-	return now, "", nil
+	return now, nil
 }
 
 // confirmAway returns an error if the peer answers. With --force, the pods in a peer that

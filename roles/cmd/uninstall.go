@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -72,10 +71,7 @@ func (c *commands) endAll(cmd *cobra.Command, conn *connection, to *clients, r r
 		}
 		return look{lines: map[string]string{"waiting": left}}, nil
 	})
-	if errors.Is(err, errTimeout) {
-		return fmt.Errorf("not everything has ended, %w; ask again to go on. Left: %s", err, missing(last, ""))
-	}
-	return err
+	return last.outcome(err, "not everything has ended", "ask again to go on. Left")
 }
 
 // lookAtRemains reads what uninstall judges. Without the kinds that Remaining needs, the state is unknown.

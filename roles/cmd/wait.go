@@ -61,6 +61,8 @@ type look struct {
 	lines map[string]string
 	// done means that the wait is over, and failed that waiting longer is useless.
 	done, failed bool
+	// summary says it all in place of the lines; it may be empty.
+	summary string
 }
 
 // until polls until a look is done or failed, or until ctx ends. It prints each part whose
@@ -115,7 +117,6 @@ func prefixed(part, line string) string {
 
 // untilOffloaded waits until every selected provider has the twin of a namespace.
 func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace string, out io.Writer) error {
-	message := ""
 	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		o, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) && !noSuchKind(err) {
@@ -124,29 +125,34 @@ func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace st
 		if err != nil {
 			return look{}, err
 		}
-		now, text := c.offloaded(o)
-		message = report.Line(text)
-		return now, nil
+		return c.offloaded(o), nil
 	})
+	if err := last.outcome(err, "namespace "+namespace+" is not offloaded yet", "what was asked for stands. Still missing"); err != nil {
+		return err
+	}
+	return say(out, "namespace %s: offloaded; %s", namespace, last.summary)
+}
+
+// outcome is the error of a wait with this last look, or nil. not says what is not the case then, and known begins what is
+// known of it.
+func (l look) outcome(err error, not, known string) error {
 	switch {
 	case errors.Is(err, errTimeout):
-		return fmt.Errorf("namespace %s is not offloaded yet, %w; what was asked for stands. Still missing: %s", namespace, err, missing(last, message))
-	case err != nil:
-		return fmt.Errorf("waiting for namespace %s: %w", namespace, err)
-	case last.failed:
-		return fmt.Errorf("namespace %s is not offloaded: %s", namespace, missing(last, message))
+		return fmt.Errorf("%s, %w; %s: %s", not, err, known, l.missing())
+	case err == nil && l.failed:
+		return fmt.Errorf("%s: %s", strings.TrimSuffix(not, " yet"), l.missing())
 	}
-	return say(out, "namespace %s: offloaded; %s", namespace, message)
+	return err
 }
 
 // missing describes the parts that were not done when a wait ended early.
-func missing(last look, message string) string {
-	if message != "" {
-		return message
+func (l look) missing() string {
+	if l.summary != "" {
+		return l.summary
 	}
 	var parts []string
-	for _, part := range slices.Sorted(maps.Keys(last.lines)) {
-		parts = append(parts, prefixed(part, last.lines[part]))
+	for _, part := range slices.Sorted(maps.Keys(l.lines)) {
+		parts = append(parts, prefixed(part, l.lines[part]))
 	}
 	if len(parts) == 0 {
 		return "an answer of the API server"
@@ -154,19 +160,19 @@ func missing(last look, message string) string {
 	return strings.Join(parts, "; ")
 }
 
-// offloaded judges a NamespaceOffloading, and returns what its condition says.
-func (c *commands) offloaded(o *offloadingv1beta1.NamespaceOffloading) (look, string) {
+// offloaded judges a NamespaceOffloading.
+func (c *commands) offloaded(o *offloadingv1beta1.NamespaceOffloading) look {
 	ready := meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
 	if o.Status.ObservedGeneration != o.Generation || ready == nil {
-		return look{lines: map[string]string{"": "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"}}, ""
+		return look{lines: map[string]string{"": "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"}}
 	}
-	now := look{lines: map[string]string{}}
+	now := look{lines: map[string]string{}, summary: report.Line(ready.Message)}
 	for id, c := range report.Selected(o) {
 		now.lines[id] = c.Message
 	}
 	now.done = o.Status.OffloadingPhase == offloadingv1beta1.PhaseReady
 	now.failed = ready.Reason == offloadingv1beta1.ReasonInvalid || o.Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected
-	return now, ready.Message
+	return now
 }
 
 // untilTakenBack waits until a NamespaceOffloading and the twins of its namespace are gone.
@@ -198,19 +204,15 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 		begun = begun || len(now.lines) > 0
 		return now, nil
 	})
+	if err := last.outcome(err, "namespace "+namespace+" is not gone from everywhere", "nothing more has to be asked for. Left"); err != nil {
+		return err
+	}
 	switch {
-	case errors.Is(err, errTimeout):
-		return fmt.Errorf("namespace %s is not gone from everywhere, %w; nothing more has to be asked for. Left: %s", namespace, err, missing(last, ""))
-	case err != nil:
-		return fmt.Errorf("waiting for namespace %s: %w", namespace, err)
-	case last.failed:
-		return fmt.Errorf("namespace %s: %s", namespace, missing(last, ""))
 	case !begun:
 		return nil
 	case unseen:
 		return say(out, "namespace %s: taken back; you may not read NamespaceMaps, so it is not known whether the providers have deleted everything yet", namespace)
-	}
-	if len(last.lines) > 0 {
+	case len(last.lines) > 0:
 		return say(out, "namespace %s: taken back; what is kept for its volumes stays until somebody deletes it", namespace)
 	}
 	return say(out, "namespace %s: no provider has anything of it any more", namespace)
