@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,10 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/client"
@@ -119,6 +124,35 @@ func (c *connection) clients() (*clients, error) {
 	return out, nil
 }
 
+// executor returns a function that runs commands in containers, over WebSocket or, if the
+// API server does not know that, SPDY.
+func executor(config *rest.Config, kube kubernetes.Interface) execution {
+	return func(ctx context.Context, namespace, pod, container string, command []string, out io.Writer) error {
+		request := kube.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name(pod).SubResource("exec").
+			VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		first, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, request.URL().String())
+		if err != nil {
+			return fmt.Errorf("preparing a WebSocket: %w", err)
+		}
+		second, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, request.URL())
+		if err != nil {
+			return fmt.Errorf("preparing SPDY: %w", err)
+		}
+		either, err := remotecommand.NewFallbackExecutor(first, second, func(err error) bool {
+			return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+		})
+		if err != nil {
+			return fmt.Errorf("preparing exec: %w", err)
+		}
+		complaint := limitedBuffer{left: 1 << 10}
+		err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: &complaint})
+		if text := complaint.String(); err != nil && text != "" {
+			err = errors.Join(err, errors.New(text))
+		}
+		return err
+	}
+}
+
 // errNoCluster says that there is no kubeconfig.
 var errNoCluster = errors.New("no cluster is known")
 
@@ -200,14 +234,14 @@ func explain(err error) error { return explainFor(err, localFlags) }
 func explainFor(err error, flags string) error {
 	var done explained
 	var away *url.Error
-	context, _, _ := strings.Cut(flags, ",")
+	first, _, _ := strings.Cut(flags, ",")
 	switch {
 	case err == nil || errors.As(err, &done):
 		return err
 	case apierrors.IsUnauthorized(err):
 		return explained{fmt.Errorf("the API server does not accept the credentials; see `kubectl config view`, %s: %w", flags, err)}
 	case noSuchKind(err):
-		return explained{fmt.Errorf("liqod is not installed in this cluster, or it is not the one that you mean (%s): its kinds are missing: %w", context, err)}
+		return explained{fmt.Errorf("liqod is not installed in this cluster, or it is not the one that you mean (%s): its kinds are missing: %w", first, err)}
 	case errors.Is(err, manual.ErrNotInstalled):
 		return explained{fmt.Errorf("%w; or it is not the cluster that you mean (%s)", err, flags)}
 	case errors.As(err, &away):

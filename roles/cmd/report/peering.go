@@ -176,12 +176,9 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 				}
 			}
 			told = c.condition(check.id, check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
-			if check.id == idOutgoing {
-				c.withoutIdentity(fc, condition.Reason)
-			}
 		}
 	}
-	c.withoutTunnel()
+	c.consequences()
 	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
 	switch {
 	case ready == nil:
@@ -191,37 +188,23 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	}
 }
 
-// withoutIdentity makes the last finding, about the capacity of a peer, a consequence of the lack
-// of an identity there: without it nothing is requested.
-func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string) {
-	outgoing := &c.Findings[len(c.Findings)-1]
-	if outgoing.Level == OK || outgoing.Because != "" {
-		return
+// consequences makes what is wrong with a peer consequences of what explains it: without an identity there nothing is
+// requested, without a gateway there is no network, and without a tunnel the peer reports nothing.
+func (c *checker) consequences() {
+	wrong := func(id ID, levels ...Level) string {
+		return c.find(func(f Finding) bool { return f.Peer == c.Peer && f.ID == id && slices.Contains(levels, f.Level) })
 	}
-	notAsked, refused := reason == sharingv1alpha1.ReasonNotAsked, meta.IsStatusConditionFalse(fc.Status.Conditions, corev1beta1.ConditionAuthenticated)
-	outgoing.Because = c.find(func(f Finding) bool {
-		return f.ID == idIdentity && f.Peer == c.Peer && (notAsked && f.Level != OK || refused && f.Level == Problem)
-	})
-}
-
-// withoutTunnel makes what a peer does not report for lack of a tunnel a consequence of its network.
-func (c *checker) withoutTunnel() {
-	c.follow(c.withoutGateway(), func(f *Finding) bool {
-		return f.Peer == c.Peer && f.ID == idNetwork && f.Level != OK && f.Because == ""
-	})
-	network := c.find(func(f Finding) bool { return f.Peer == c.Peer && f.ID == idNetwork && f.Level != OK })
-	silent := []string{networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway}
-	c.follow(network, func(f *Finding) bool {
-		return f.Peer == c.Peer && f.ID == idAPIServer && slices.Contains(silent, f.Reason) && f.Because == ""
-	})
-}
-
-// withoutGateway names the finding about the gateways of this cluster if none of them runs.
-func (c *checker) withoutGateway() string {
-	if slices.ContainsFunc(c.allRoles(), func(r Role) bool { return r.Name == Gateway && r.Ready > 0 }) {
-		return ""
+	explain := func(id ID, cause string, by ...string) {
+		c.follow(cause, func(f *Finding) bool {
+			return f.Peer == c.Peer && f.ID == id && f.Level != OK && f.Because == "" && (len(by) == 0 || slices.Contains(by, f.Reason))
+		})
 	}
-	return c.find(func(f Finding) bool { return f.ID == idGateway && f.Level == Problem })
+	explain(idOutgoing, wrong(idIdentity, Problem, Unknown, Warning), sharingv1alpha1.ReasonNotAsked)
+	explain(idOutgoing, wrong(idIdentity, Problem))
+	if !slices.ContainsFunc(c.allRoles(), func(r Role) bool { return r.Name == Gateway && r.Ready > 0 }) {
+		explain(idNetwork, c.find(func(f Finding) bool { return f.ID == idGateway && f.Level == Problem }))
+	}
+	explain(idAPIServer, wrong(idNetwork, Problem, Unknown, Warning), networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway)
 }
 
 // condition tells what a condition that the controller keeps says now. What was said by a

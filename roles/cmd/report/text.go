@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -548,35 +549,17 @@ const (
 	cyan   = "\x1b[36m"
 )
 
-// painted are the marks and words that have a colour.
-var painted = []struct{ text, colour string }{
-	{"  " + "✔" + " ", green}, {"  " + "‼" + " ", yellow}, {"  " + "✘" + " ", red}, {"  " + "?" + " ", cyan},
-}
-
 // Paint colours a text of this package for a terminal: its headings, its marks, and the health of
-// peers.
+// peers in tables.
 func Paint(text string) string {
-	lines := strings.Split(text, "\n")
-	inTable := false
-	for i, line := range lines {
-		switch {
-		case line == "":
-			inTable = false
-		case i == 0 || lines[i-1] == "":
-			inTable = strings.HasPrefix(line, "PEER ") || strings.HasPrefix(line, "VIRTUAL NODE ")
-			lines[i] = bold + line + plain
-		case inTable:
-			lines[i] = strings.NewReplacer(" Unhealthy ", red+" Unhealthy "+plain, " Healthy ", green+" Healthy "+plain,
-				" Unknown ", cyan+" Unknown "+plain, " Being removed ", yellow+" Being removed "+plain).Replace(line)
-		default:
-			for _, p := range painted {
-				if rest, found := strings.CutPrefix(line, p.text); found {
-					lines[i] = p.colour + p.text + plain + rest
-				}
-			}
-		}
+	for _, p := range []struct{ what, colour string }{
+		{`(?m)^()(  ✔ )`, green}, {`(?m)^()(  ‼ )`, yellow}, {`(?m)^()(  ✘ )`, red}, {`(?m)^()(  \? )`, cyan},
+		{`(  )( Healthy )`, green}, {`(  )( Unhealthy )`, red}, {`(  )( Unknown )`, cyan}, {`(  )( Being removed )`, yellow},
+		{`(\A|\n\n)([^ \n].*)`, bold},
+	} {
+		text = regexp.MustCompile(p.what).ReplaceAllString(text, "${1}"+p.colour+"${2}"+plain)
 	}
-	return strings.Join(lines, "\n")
+	return text
 }
 
 // thisCluster is the place of data in this cluster.
