@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -139,24 +137,14 @@ func (c *commands) storageCopy() *cobra.Command {
 	write := flags.String("write", "", "`folder` to fill")
 	flags.StringVar(&o.Listen, "listen", "", "`address` to listen on")
 	flags.StringSliceVar(&o.Connect, "connect", nil, "`address` to connect to; of two, that of the sender and that of the receiver, and each gets what the other one sends")
-	keys := flags.String("key", "", "`folder` with tls.crt and tls.key of this end, and sender.crt or receiver.crt of the other one")
+	flags.StringVar(&o.Keys, "key", "", "`folder` with tls.crt and tls.key of this end, and sender.crt or receiver.crt of the other one")
 	flags.BoolVar(&o.Plain, "plain", false, "leave out setuid, setgid and capabilities")
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
 		relay := len(o.Connect) == 2 && *read+*write+o.Listen == ""
 		if !relay && ((*read == "") == (*write == "") || len(o.Connect) > 1 || (o.Listen == "") == (len(o.Connect) == 0)) {
 			return Usagef("give --read or --write, and --listen or --connect; or --connect twice")
 		}
-		o.Folder, o.Send, o.Out, o.Peers = *read+*write, *read != "", cmd.OutOrStdout(), map[string][]byte{}
-		var err error
-		if o.Certificate, err = os.ReadFile(filepath.Join(*keys, corev1.TLSCertKey)); err != nil {
-			return fmt.Errorf("reading the certificate: %w", err)
-		}
-		if o.Key, err = os.ReadFile(filepath.Join(*keys, corev1.TLSPrivateKeyKey)); err != nil {
-			return fmt.Errorf("reading the key: %w", err)
-		}
-		for _, part := range []string{transfer.Sender, transfer.Receiver} {
-			o.Peers[part], _ = os.ReadFile(filepath.Join(*keys, part+".crt")) // Run reports one that it needs
-		}
+		o.Folder, o.Send, o.Out = *read+*write, *read != "", cmd.OutOrStdout()
 		return transfer.Run(cmd.Context(), o)
 	})
 	return cmd

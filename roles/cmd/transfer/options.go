@@ -32,10 +32,9 @@ type Options struct {
 	Connect []string
 	// Listen is the address to listen at, if Connect is empty. Such an end serves until ctx is done.
 	Listen string
-	// Certificate and Key are PEM, of this end. Peers has the certificate of each other end, by its part.
-	// Nobody else is accepted.
-	Certificate, Key []byte
-	Peers            map[string][]byte
+	// Keys is a folder with tls.crt and tls.key of this end, and the certificate of each other end, named by its
+	// part as in sender.crt. Nobody else is accepted.
+	Keys string
 	// Out gets the state as lines of JSON, each second.
 	Out io.Writer
 	// Every is the time between two attempts to connect, and between two lines.

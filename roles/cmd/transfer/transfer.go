@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -189,12 +190,13 @@ func listen(ctx context.Context, o Options, p *Progress, session func(context.Co
 
 // configuration has this end accept only the certificate of the end that has a part.
 func configuration(o Options, part string) (*tls.Config, error) {
-	pair, err := tls.X509KeyPair(o.Certificate, o.Key)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(o.Keys, "tls.crt"), filepath.Join(o.Keys, "tls.key"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the key: %w", err)
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(o.Peers[part]) {
+	other, _ := os.ReadFile(filepath.Join(o.Keys, part+".crt")) // a file that is missing has no certificate
+	if !pool.AppendCertsFromPEM(other) {
 		return nil, fmt.Errorf("there is no certificate of the %s", part)
 	}
 	return &tls.Config{

@@ -495,12 +495,21 @@ func newEnds(t *testing.T, relay ...string) *ends {
 }
 
 // options returns those of an end, which accepts peers with these keys by the parts of their names.
-func (e *ends) options(name, folder string, peers map[string]string) Options {
-	o := Options{Folder: folder, Send: name == Sender, Certificate: e.certificates[name], Key: e.keys[name], Peers: map[string][]byte{}, Out: &lines{}, Every: time.Millisecond}
+func (e *ends) options(t *testing.T, name, folder string, peers map[string]string) Options {
+	t.Helper()
+	o := Options{Folder: folder, Send: name == Sender, Keys: t.TempDir(), Out: &lines{}, Every: time.Millisecond}
+	e.give(t, o, name)
 	for part, peer := range peers {
-		o.Peers[part] = e.certificates[peer]
+		require.NoError(t, os.WriteFile(filepath.Join(o.Keys, part+".crt"), e.certificates[peer], 0o600))
 	}
 	return o
+}
+
+// give gives an end the key of a name.
+func (e *ends) give(t *testing.T, o Options, name string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(o.Keys, "tls.crt"), e.certificates[name], 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(o.Keys, "tls.key"), e.keys[name], 0o600))
 }
 
 // TestRun: the ends find each other in any order, and accept nobody else: no stranger, none who has the key
@@ -518,7 +527,7 @@ func TestRun(t *testing.T) {
 				dials = Sender
 			}
 			before := digestOf(t, folders[Sender])
-			serves := e.options(listens, folders[listens], map[string]string{dials: dials})
+			serves := e.options(t, listens, folders[listens], map[string]string{dials: dials})
 			serves.Listen = e.addresses[listens]
 			ended := make(chan error, 1)
 			serving, stop := context.WithCancel(ctx)
@@ -526,8 +535,9 @@ func TestRun(t *testing.T) {
 			go func() { ended <- Run(serving, serves) }()
 			// Who has a key of its own, or that of the end that listens, has not that of the other end.
 			for _, thief := range []string{"stranger", listens} {
-				stolen := e.options(dials, t.TempDir(), map[string]string{listens: listens})
-				stolen.Certificate, stolen.Key, stolen.Connect = e.certificates[thief], e.keys[thief], []string{e.addresses[listens]}
+				stolen := e.options(t, dials, t.TempDir(), map[string]string{listens: listens})
+				e.give(t, stolen, thief)
+				stolen.Connect = []string{e.addresses[listens]}
 				short, give := context.WithCancel(ctx)
 				tried := make(chan error, 1)
 				go func() { tried <- Run(short, stolen) }()
@@ -535,7 +545,7 @@ func TestRun(t *testing.T) {
 				give()
 				require.ErrorIs(t, <-tried, context.Canceled)
 			}
-			own := e.options(dials, folders[dials], map[string]string{listens: listens})
+			own := e.options(t, dials, folders[dials], map[string]string{listens: listens})
 			own.Connect = []string{e.addresses[listens]}
 			held, err := connect(ctx, own, e.addresses[listens], listens)
 			require.NoError(t, err)
@@ -561,7 +571,7 @@ func TestRun(t *testing.T) {
 func TestParts(t *testing.T) {
 	t.Parallel()
 	e := newEnds(t)
-	o := e.options(Sender, "", map[string]string{Receiver: Sender})
+	o := e.options(t, Sender, "", map[string]string{Receiver: Sender})
 	secure, err := configuration(o, Receiver)
 	require.NoError(t, err)
 	block, _ := pem.Decode(e.certificates[Sender])
@@ -581,11 +591,11 @@ func TestRelay(t *testing.T) {
 	defer cancel()
 	results := make(chan error, 2)
 	for part, folder := range map[string]string{Sender: from, Receiver: to} {
-		o := e.options(part, folder, map[string]string{Sender: "relay", Receiver: "relay"})
+		o := e.options(t, part, folder, map[string]string{Sender: "relay", Receiver: "relay"})
 		o.Listen = e.addresses[part]
 		go func() { results <- Run(ctx, o) }()
 	}
-	relay := e.options("relay", "", map[string]string{Sender: Sender, Receiver: Receiver})
+	relay := e.options(t, "relay", "", map[string]string{Sender: Sender, Receiver: Receiver})
 	relay.Connect = []string{e.addresses[Sender], e.addresses[Receiver]}
 	for patience := time.Millisecond; ; patience += time.Millisecond {
 		short, stop := context.WithTimeout(ctx, patience)
