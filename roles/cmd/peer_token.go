@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -73,8 +72,8 @@ func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.R
 // offers returns an error if this cluster cannot send a token in return. The controller
 // needs authentication.url for it.
 func offers(ctx context.Context, here *side) error {
-	own, err := authConfig(ctx, here.to)
-	if err == nil && own.URL == "" {
+	url, err := chartURL(ctx, here.to)
+	if err == nil && url == "" {
 		err = errors.New("--both-ways: it is not known how other clusters reach this one: set authentication.url of the chart")
 	}
 	return err
@@ -218,13 +217,8 @@ func examineEndpoint(ctx context.Context, e *report.Examination, token trust.Tok
 		e.Add(idTokenEndpoint, report.Problem, subject, err.Error(), "")
 		return
 	}
-	client := &http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust.PinnedTLS(token.CA), DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10},
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("it is a redirect, which is not followed")
-		},
-	}
-	answer, err := client.Do(request)
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust.PinnedTLS(token.CA), DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10}
+	answer, err := transport.RoundTrip(request) // which follows no redirect
 	if err != nil {
 		e.Add(idTokenEndpoint, report.Problem, subject, token.AuthURL+" does not answer as it should to this machine: "+unreached(err),
 			"is the port open, and does "+token.AuthURL+" lead to Service liqod-auth of cluster "+token.ClusterID+"? A token with another URL: liqod token create --url")
@@ -250,14 +244,11 @@ func examineEndpoint(ctx context.Context, e *report.Examination, token trust.Tok
 func unreached(err error) string {
 	var dns *net.DNSError
 	var timeout net.Error
-	var inner *url.Error
 	switch {
 	case errors.As(err, &dns):
 		return "the name " + dns.Name + " is not found"
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "no answer in time"
-	case errors.As(err, &inner):
-		return inner.Err.Error()
 	}
 	return err.Error()
 }

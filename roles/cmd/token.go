@@ -186,9 +186,8 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 	if given != "" {
 		return given, nil
 	}
-	config, err := authConfig(ctx, to)
-	if err != nil || config.URL != "" {
-		return config.URL, err
+	if url, err := chartURL(ctx, to); err != nil || url != "" {
+		return url, err
 	}
 	svc, err := store.Live(ctx, "Service", to.kube.CoreV1().Services(namespace), authService)
 	if err != nil {
@@ -204,22 +203,19 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 	return "", fmt.Errorf("it is not known how other clusters reach this one: say with --url how they reach Service %s/%s, or set authentication.url of the chart", namespace, authService)
 }
 
-// ownAuth has the chart's settings for the authentication endpoint.
-type ownAuth struct {
-	Address *string
-	URL     string
-}
-
-// authConfig returns an error if the endpoint is disabled.
-func authConfig(ctx context.Context, to *clients) (ownAuth, error) {
-	var config struct{ Authentication ownAuth } // its keys match in any case
-	if _, err := manual.Configuration(ctx, to.kube, &config); err != nil {
-		return ownAuth{}, err
+// chartURL returns the setting authentication.url of the chart, or an error if the endpoint is disabled.
+func chartURL(ctx context.Context, to *clients) (string, error) {
+	var config struct { // its keys match in any case
+		Authentication struct {
+			Address *string
+			URL     string
+		}
 	}
-	if a := config.Authentication.Address; a != nil && *a == "" {
-		return ownAuth{}, errors.New("this cluster gives no identities: authentication.enabled of the chart is false")
+	_, err := manual.Configuration(ctx, to.kube, &config)
+	if a := config.Authentication.Address; err == nil && a != nil && *a == "" {
+		err = errors.New("this cluster gives no identities: authentication.enabled of the chart is false")
 	}
-	return config.Authentication, nil
+	return config.Authentication.URL, err
 }
 
 // tidyTokens deletes tokens that expired long ago. Its errors are ignored.
