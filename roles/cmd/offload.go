@@ -183,8 +183,11 @@ func (w wish) ask(ctx context.Context, to *clients, want *offloadingv1beta1.Name
 		return fmt.Errorf("reading namespace %s: %w", namespace, err)
 	}
 	client := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace)
-	have, err := client.Get(ctx, want.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) && !noSuchKind(err) {
+	have, err := store.Live(ctx, "NamespaceOffloading", client, want.Name)
+	if err != nil {
+		return err
+	}
+	if have == nil {
 		if _, err := client.Create(ctx, want, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("offloading namespace %s: %w", namespace, err)
 		}
@@ -192,9 +195,6 @@ func (w wish) ask(ctx context.Context, to *clients, want *offloadingv1beta1.Name
 			return err
 		}
 		return say(out, "namespace %s: services Home: each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached", namespace)
-	}
-	if err != nil {
-		return fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
 	}
 	if !given("pod-offloading-strategy") {
 		want.Spec.PodOffloadingStrategy = have.Spec.PodOffloadingStrategy
@@ -264,12 +264,12 @@ func offloadedNames(ctx context.Context, to *clients) ([]string, error) {
 // empty if there is no NamespaceOffloading.
 func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer) (string, error) {
 	client := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace)
-	have, err := client.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) && !noSuchKind(err) {
+	have, err := store.Live(ctx, "NamespaceOffloading", client, offloadingv1beta1.NamespaceOffloadingName)
+	switch {
+	case err != nil:
+		return "", err
+	case have == nil:
 		return "", notOffloaded(ctx, to, namespace, out)
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
 	}
 	if err := store.Delete(ctx, "NamespaceOffloading", client, have); err != nil {
 		return "", err
@@ -280,19 +280,19 @@ func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer)
 // notOffloaded says that a namespace is not offloaded. It returns an error if there is no
 // such namespace, unless providers still have twins of it.
 func notOffloaded(ctx context.Context, to *clients, namespace string, out io.Writer) error {
-	_, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	if err == nil || apierrors.IsForbidden(err) {
+	ns, err := store.Live(ctx, "namespace", to.kube.CoreV1().Namespaces(), namespace)
+	switch {
+	case ns != nil || apierrors.IsForbidden(err):
 		return say(out, "namespace %s: it is not offloaded", namespace)
+	case err != nil:
+		return err
 	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading namespace %s: %w", namespace, err)
-	}
-	maps, err := to.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
+	maps, err := store.Find[*offloadingv1beta1.NamespaceMap](ctx, "NamespaceMap", to.liqo.OffloadingV1beta1().NamespaceMaps(""), metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing NamespaceMaps: %w", err)
+		return err
 	}
 	lines := map[string]string{}
-	if twins(namespace, maps.Items, lines); len(lines) > 0 {
+	if twins(namespace, maps, lines); len(lines) > 0 {
 		return say(out, "namespace %s: it is gone from this cluster", namespace)
 	}
 	names, err := offloadedNames(ctx, to)

@@ -19,6 +19,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -118,12 +119,12 @@ func prefixed(part, line string) string {
 // untilOffloaded waits until every selected provider has the twin of a namespace.
 func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace string, out io.Writer) error {
 	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
-		o, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) && !noSuchKind(err) {
-			return look{lines: map[string]string{"": "the NamespaceOffloading was deleted meanwhile"}, failed: true}, nil
-		}
-		if err != nil {
+		o, err := store.Live(ctx, "NamespaceOffloading", to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace), offloadingv1beta1.NamespaceOffloadingName)
+		switch {
+		case err != nil:
 			return look{}, err
+		case o == nil:
+			return look{lines: map[string]string{"": "the NamespaceOffloading was deleted meanwhile"}, failed: true}, nil
 		}
 		return c.offloaded(o), nil
 	})
@@ -180,26 +181,26 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 	begun, unseen := uid != "", false
 	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		now := look{lines: map[string]string{}}
-		o, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		o, err := store.Live(ctx, "NamespaceOffloading", to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace), offloadingv1beta1.NamespaceOffloadingName)
 		switch {
-		case err == nil && string(o.UID) == uid:
+		case err != nil:
+			return now, err
+		case o != nil && string(o.UID) == uid:
 			now.lines[""] = "waiting for liqod's controller to withdraw it (if that takes long: " + c.program + " check)"
 			return now, nil
-		case err == nil:
+		case o != nil:
 			now.lines[""], now.failed = "the namespace was offloaded again meanwhile", true
 			return now, nil
-		case !apierrors.IsNotFound(err) || noSuchKind(err):
-			return now, err
 		}
-		maps, err := to.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
+		maps, err := store.Find[*offloadingv1beta1.NamespaceMap](ctx, "NamespaceMap", to.liqo.OffloadingV1beta1().NamespaceMaps(""), metav1.ListOptions{})
 		if apierrors.IsForbidden(err) { // as for the administrator of one namespace
 			unseen, now.done = true, true
 			return now, nil
 		}
 		if err != nil {
-			return now, fmt.Errorf("listing NamespaceMaps: %w", err)
+			return now, err
 		}
-		left := twins(namespace, maps.Items, now.lines)
+		left := twins(namespace, maps, now.lines)
 		now.done = left == 0
 		begun = begun || len(now.lines) > 0
 		return now, nil
@@ -220,7 +221,7 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 
 // twins returns the state of the remaining twins of a namespace, by provider, and the number
 // of twins that are still to be deleted. Twins that are kept for their volumes do not count.
-func twins(namespace string, all []offloadingv1beta1.NamespaceMap, lines map[string]string) (left int) {
+func twins(namespace string, all []*offloadingv1beta1.NamespaceMap, lines map[string]string) (left int) {
 	for _, m := range all {
 		own := m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && m.Namespace == corev1beta1.TenantNamespace(m.Name)
 		twin, ok := m.Status.CurrentMapping[namespace]
