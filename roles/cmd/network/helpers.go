@@ -202,9 +202,7 @@ func (c *checker) createThere(ctx context.Context) error {
 
 // offloaded waits for a while until a peer has the twin of its namespace, and returns why it has not.
 func (c *checker) offloaded(ctx context.Context, p *peering) (why string) {
-	ctx, cancel := context.WithTimeout(ctx, c.Wait)
-	defer cancel()
-	_ = wait.PollUntilContextCancel(ctx, c.Every, true, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextTimeout(ctx, c.Every, c.Wait, true, func(ctx context.Context) (bool, error) {
 		o, err := c.Liqo.OffloadingV1beta1().NamespaceOffloadings(p.space).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 		if err != nil {
 			why = err.Error()
@@ -231,9 +229,7 @@ func (c *checker) create(ctx context.Context, pod *corev1.Pod) error {
 
 // until polls the pods of the check until done is true for all of them, or for Wait.
 func (c *checker) until(ctx context.Context, done func(pods map[string]*corev1.Pod) bool) error {
-	limited, cancel := context.WithTimeout(ctx, c.Wait)
-	defer cancel()
-	err := wait.PollUntilContextCancel(limited, c.Every, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, c.Every, c.Wait, true, func(ctx context.Context) (bool, error) {
 		running := map[string]*corev1.Pod{}
 		for _, space := range c.spaces {
 			list, err := c.Kube.CoreV1().Pods(space).List(ctx, metav1.ListOptions{})
@@ -250,7 +246,7 @@ func (c *checker) until(ctx context.Context, done func(pods map[string]*corev1.P
 		c.running = running
 		return done(c.running), nil
 	})
-	if ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
+	if ctx.Err() == nil && wait.Interrupted(err) {
 		return nil // the verdict says which did not report
 	}
 	return err
@@ -341,10 +337,8 @@ func waits(pod *corev1.Pod) string {
 
 // clear deletes the namespaces with the pods, and waits until they are gone. ctx may have ended.
 func (c *checker) clear(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearing)
-	defer cancel()
 	namespaces := c.Kube.CoreV1().Namespaces()
-	err := wait.PollUntilContextCancel(ctx, c.Every, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(ctx), c.Every, clearing, true, func(ctx context.Context) (bool, error) {
 		var left []string
 		for _, name := range c.spaces {
 			ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})

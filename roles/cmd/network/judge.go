@@ -47,8 +47,6 @@ type Peer struct {
 	There   *Report
 	Why     string
 	ThereIP string // of that pod, as this cluster sees it
-	// announced are the gateways of this cluster as the peer reads them.
-	announced []networkingv1beta1.Gateway
 }
 
 // Verdict has a finding about each hop, in the order of a packet. At a warning packets pass, and something is broken

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -178,13 +177,13 @@ func (c *checker) read(ctx context.Context) error {
 	if c.fabric, err = Fabric(ctx, c.Kube, c.Liqo, c.liqod, c.Now()); err != nil {
 		return err
 	}
+	c.seen.Gateways = c.fabric.Gateways
 	if err := c.readGiven(ctx); err != nil {
 		return err
 	}
 	if err := c.readPeers(ctx); err != nil {
 		return err
 	}
-	c.readGateways()
 	return c.readNodes(ctx)
 }
 
@@ -291,30 +290,34 @@ func (c *checker) connected(ctx context.Context, p *peering, connection *network
 			p.own, p.address = plan.GatewayAddr(own), plan.GatewayAddr(view)
 		}
 	}
-	for _, reader := range []string{p.ID, c.seen.Cluster} { // a Configuration has the name of the cluster that it is for
-		conf, err := c.Liqo.NetworkingV1beta1().Configurations(connection.Namespace).Get(ctx, reader, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("reading Configuration %s/%s: %w", connection.Namespace, reader, err)
-		}
-		if reader == p.ID {
-			p.announced = conf.Spec.Gateways
-		} else if other := differs(connection.Spec.Gateways, conf.Spec.Gateways); other != "" {
-			p.Key = fmt.Sprintf("Connection %s/%s has another WireGuard key for gateway %s than cluster %s announces in its Configuration", connection.Namespace, connection.Name, other, p.ID)
-		}
-	}
-	return nil
+	return c.compareKeys(ctx, p, connection)
 }
 
-// differs returns the name of a gateway whose key is another one in want.
-func differs(have, want []networkingv1beta1.Gateway) string {
+// compareKeys looks for a gateway of which the two clusters have different keys. A Configuration has the name of the
+// cluster that it is for.
+func (c *checker) compareKeys(ctx context.Context, p *peering, connection *networkingv1beta1.Connection) error {
+	var own []networkingv1beta1.Gateway
+	for _, a := range c.fabric.Gateways {
+		if a.Alive {
+			own = append(own, a.Gateway)
+		}
+	}
+	configurations := c.Liqo.NetworkingV1beta1().Configurations(connection.Namespace)
+	theirs, e1 := store.Live(ctx, "Configuration", configurations, c.seen.Cluster)
+	ours, e2 := store.Live(ctx, "Configuration", configurations, p.ID)
+	if other := differs(connection.Spec.Gateways, theirs); other != "" {
+		p.Key = fmt.Sprintf("Connection %s/%s has another WireGuard key for gateway %s than cluster %s announces in its Configuration", connection.Namespace, connection.Name, other, p.ID)
+	} else if other := differs(own, ours); other != "" {
+		p.Key = fmt.Sprintf("gateway %s of this cluster has another WireGuard key than the Configuration that cluster %s reads", other, p.ID)
+	}
+	return cmp.Or(e1, e2)
+}
+
+// differs returns the name of a gateway whose key is another one in a Configuration, which may be nil.
+func differs(have []networkingv1beta1.Gateway, conf *networkingv1beta1.Configuration) string {
 	for _, g := range have {
-		for _, w := range want {
-			if g.Name == w.Name && g.PublicKey != w.PublicKey {
-				return g.Name
-			}
+		if conf != nil && slices.ContainsFunc(conf.Spec.Gateways, func(w networkingv1beta1.Gateway) bool { return g.Name == w.Name && g.PublicKey != w.PublicKey }) {
+			return g.Name
 		}
 	}
 	return ""
@@ -333,22 +336,6 @@ func (p *peering) view(of netip.Addr) netip.Addr {
 		}
 	}
 	return netip.Addr{}
-}
-
-// readGateways reads the announcements of this cluster's gateways.
-func (c *checker) readGateways() {
-	var own []networkingv1beta1.Gateway
-	c.seen.Gateways = c.fabric.Gateways
-	for _, a := range c.fabric.Gateways {
-		if a.Alive {
-			own = append(own, a.Gateway)
-		}
-	}
-	for _, p := range c.peers {
-		if other := differs(own, p.announced); other != "" && p.Key == "" {
-			p.Key = fmt.Sprintf("gateway %s of this cluster has another WireGuard key than the Configuration that cluster %s reads", other, p.ID)
-		}
-	}
 }
 
 // routeLabel has the value routeOnHost on nodes that run role route as a service, not as a pod.
