@@ -84,17 +84,8 @@ func (p *preflight) judge() []report.Finding {
 }
 
 func (p *preflight) judgeVersion() {
-	have, err := version.ParseGeneric(p.snap.Kubernetes)
-	switch {
-	case err != nil:
-		p.Add(idPreKubernetes, report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.snap.Kubernetes), "")
-		return
-	case have.LessThan(version.MustParseGeneric(report.OldestKubernetes)):
-		p.Add(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.snap.Kubernetes, report.OldestKubernetes), "upgrade the cluster")
-		return
-	}
-	p.Add(idPreKubernetes, report.OK, "Kubernetes", p.snap.Kubernetes, "")
-	if have.LessThan(version.MustParseGeneric(servesOwnCIDRs)) {
+	have := p.KubernetesVersion(idPreKubernetes, report.Problem, p.snap.Kubernetes)
+	if have != nil && have.LessThan(version.MustParseGeneric(servesOwnCIDRs)) {
 		p.Add(idPreServices, report.Warning, "Service addresses", "this version has no ServiceCIDRs, so liqod cannot find the range of the Services", "set networking.serviceCIDRs of the chart to it")
 	}
 }
@@ -171,17 +162,11 @@ func (p *preflight) judgePorts() {
 		}
 		subject := fmt.Sprintf("%s port %d", want.protocol, want.number)
 		if len(by) > 0 {
-			p.Add(idPrePorts, report.Problem, subject, fmt.Sprintf("pods have it on their nodes: %s; liqod uses it for %s", some(by), want.use), "set "+want.setting+" to another one")
+			p.Add(idPrePorts, report.Problem, subject, fmt.Sprintf("pods have it on their nodes: %s; liqod uses it for %s", report.Some(by, mostNamed), want.use), "set "+want.setting+" to another one")
 			continue
 		}
 		p.Add(idPrePorts, report.OK, subject, "no pod has it on its node; nodes must reach each other at it, for "+want.use, "")
 	}
-}
-
-// some joins names, and counts those beyond mostNamed.
-func some(names []string) string {
-	slices.Sort(names)
-	return report.Some(names, mostNamed)
 }
 
 // judgeLoadBalancers finds out whether Services of type LoadBalancer get addresses.
@@ -226,7 +211,7 @@ func (p *preflight) judgeClocks() {
 	}
 	switch {
 	case len(wrong) > 0:
-		p.Add(idPreClocks, report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+some(wrong), "set the clocks by NTP")
+		p.Add(idPreClocks, report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+report.Some(wrong, mostNamed), "set the clocks by NTP")
 	case len(p.snap.Leases) > 0 && !apart:
 		p.Add(idPreClocks, report.OK, "Clocks", "those of this machine, the API server and the nodes agree, as far as can be seen", "")
 	}
@@ -253,13 +238,13 @@ func (p *preflight) judgeNodes() {
 		}
 	}
 	if len(bare) > 0 {
-		p.Add(idPrePods, report.Warning, "Pod addresses", "nodes have no podCIDR: "+some(bare)+". The network plugin uses ranges that liqod cannot find", "set networking.podCIDRs of the chart to them")
+		p.Add(idPrePods, report.Warning, "Pod addresses", "nodes have no podCIDR: "+report.Some(bare, mostNamed)+". The network plugin uses ranges that liqod cannot find", "set networking.podCIDRs of the chart to them")
 	} else {
 		p.Add(idPrePods, report.OK, "Pod addresses", "all nodes have a podCIDR; if the network plugin uses other ranges, set networking.podCIDRs", "")
 	}
 	p.judgePlugins()
 	if len(down) > 0 {
-		p.Add(idPreNodes, report.Warning, "Nodes", "not Ready: "+some(down), "kubectl describe node")
+		p.Add(idPreNodes, report.Warning, "Nodes", "not Ready: "+report.Some(down, mostNamed), "kubectl describe node")
 	}
 	p.Add(idPreMTU, report.Warning, "MTU", "the API does not tell the packet sizes of the networks. liqod takes 80 bytes off what its devices say between the clusters, 50 between the nodes",
 		"if the way between the clusters carries less than the devices of the nodes (ip link): set networking.gatewayTemplates.mtu of the chart")

@@ -87,7 +87,7 @@ func (e *Examination) Report(f Finding) {
 }
 
 func (c *checker) installation() {
-	c.kubernetes()
+	c.KubernetesVersion(idKubernetes, Warning, c.Kubernetes)
 	c.reading()
 	if !c.unread(ReadKinds) {
 		c.crds()
@@ -98,19 +98,23 @@ func (c *checker) installation() {
 	c.overlays()
 }
 
-func (c *checker) kubernetes() {
+// KubernetesVersion adds the finding about the version of an API server; old is the level of one that is too old. It
+// returns the version, or nil if liqod is not made for it.
+func (e *Examination) KubernetesVersion(id ID, old Level, text string) *version.Version {
 	const subject = "Kubernetes"
-	have, err := version.ParseGeneric(c.Kubernetes)
+	have, err := version.ParseGeneric(text)
 	switch {
 	case err != nil:
-		c.Add(idKubernetes, Unknown, subject, fmt.Sprintf("the version %q is not understood", c.Kubernetes), "")
+		e.Add(id, Unknown, subject, fmt.Sprintf("version %q is not understood", text), "")
+		return nil
 	case have.LessThan(version.MustParseGeneric(OldestKubernetes)):
-		c.Add(idKubernetes, Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, OldestKubernetes), "upgrade the cluster")
-	case strings.Contains(c.Kubernetes, "+k3s") || strings.Contains(c.Kubernetes, "+rke2"):
-		c.Add(idKubernetes, OK, subject, c.Kubernetes+"; kubectl logs and exec reach pods on virtual nodes only with egress-selector-mode: disabled in its configuration: docs/platforms.md", "")
-	default:
-		c.Add(idKubernetes, OK, subject, c.Kubernetes, "")
+		e.Add(id, old, subject, fmt.Sprintf("version %s is older than %s, which liqod is made for", text, OldestKubernetes), "upgrade the cluster")
+		return nil
+	case strings.Contains(text, "+k3s") || strings.Contains(text, "+rke2"):
+		text += "; kubectl logs and exec reach pods on virtual nodes only with egress-selector-mode: disabled in its configuration: docs/platforms.md"
 	}
+	e.Add(id, OK, subject, text, "")
+	return have
 }
 
 func (c *checker) crds() {
