@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/peering/manual"
 )
 
 // generate is the parent of the commands that print YAML instead of writing objects.
@@ -23,30 +22,25 @@ func (c *commands) generatePeering() *cobra.Command {
 	namespace := flags.StringP("namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
 	consumer := flags.String("for", "", "print the objects for the other cluster, which the cluster with this `id` will use")
 	p.ask(flags)
-	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods, if it is not the configured one; may be repeated")
+	flags.StringSliceVar(&p.AddressRanges, "pod-cidr", nil, "`range` of this cluster's pods, if it is not the configured one; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if p.token == "" {
+		if p.Token == "" {
 			return Usagef("generate peering needs --token: liqod token create prints one, in the other cluster")
 		}
-		amounts, err := p.check()
-		if err != nil {
+		if err := p.check(); err != nil {
 			return err
 		}
-		token, err := readToken(p.token, cmd.InOrStdin())
-		if err != nil {
+		var err error
+		if p.Token, err = readToken(p.Token, cmd.InOrStdin()); err != nil {
 			return err
 		}
-		in := manual.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges}
-		if len(amounts) > 0 {
-			in.Request = &corev1beta1.CapacityRequest{Resources: amounts}
-		}
-		half := in.Objects
+		half := p.Objects
 		if cmd.Flags().Changed("for") {
-			if in.Request != nil {
+			if p.Request != nil {
 				return Usagef("--cpu, --memory and --pods are what a cluster asks for: they are of no use with --for")
 			}
 			half = func(namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
-				return in.Counterpart(*consumer, namespace)
+				return p.Counterpart(*consumer, namespace)
 			}
 		}
 		secret, fc, err := half(*namespace)

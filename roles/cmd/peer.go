@@ -23,12 +23,10 @@ import (
 
 // peering has the flags of peer.
 type peering struct {
-	token, name            string
-	podRanges              []string
-	amounts                map[corev1.ResourceName]*string
-	storage, ingress, load []string
-	bothWays               bool
-	wait                   *bool
+	manual.Invitation
+	// asked is the Request, unless it is empty. amounts are the quantities in it, as given.
+	asked   corev1beta1.CapacityRequest
+	amounts map[corev1.ResourceName]*string
 }
 
 // ask adds the flags for the requested amounts, and for the token and the name of the other cluster.
@@ -37,8 +35,8 @@ func (p *peering) ask(flags *pflag.FlagSet) {
 	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that is asked for", r))
 	}
-	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
-	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people")
+	flags.StringVar(&p.Token, "token", "", "`token` of the other cluster; - reads it from the standard input")
+	flags.StringVar(&p.Name, "name", "", "`name` of the other cluster for people")
 }
 
 // other adds the flags that select the other cluster.
@@ -58,19 +56,17 @@ func (c *commands) peer() *cobra.Command {
 	flags := cmd.Flags()
 	local, remote := c.connection(flags), c.other(flags)
 	p.ask(flags)
-	flags.BoolVar(&p.bothWays, "both-ways", false, "the other cluster is offered an identity in this one in return")
-	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods: only endpoints inside of it are shown to the provider's pods; may be repeated")
-	flags.StringSliceVar(&p.storage, "storage-class", nil, "`name` of a storage class of the provider that may be used; the first is the default; may be repeated")
-	flags.StringSliceVar(&p.ingress, "ingress-class", nil, "`name` of an ingress class, likewise")
-	flags.StringSliceVar(&p.load, "load-balancer-class", nil, "`name` of a load balancer class, likewise")
+	flags.BoolVar(&p.BothWays, "both-ways", false, "the other cluster is offered an identity in this one in return")
+	flags.StringSliceVar(&p.AddressRanges, "pod-cidr", nil, "`range` of this cluster's pods: only endpoints inside of it are shown to the provider's pods; may be repeated")
+	flags.StringSliceVar(&p.asked.StorageClasses, "storage-class", nil, "`name` of a storage class of the provider that may be used; the first is the default; may be repeated")
+	flags.StringSliceVar(&p.asked.IngressClasses, "ingress-class", nil, "`name` of an ingress class, likewise")
+	flags.StringSliceVar(&p.asked.LoadBalancerClasses, "load-balancer-class", nil, "`name` of a load balancer class, likewise")
 	wait, timeout := addWait(flags, 2*time.Minute, "until the virtual node is ready")
-	p.wait = wait
 	cmd.RunE = interruptible(limited(timeout, func(cmd *cobra.Command, _ []string) error {
-		if remote.given() == (p.token != "") {
+		if remote.given() == (p.Token != "") {
 			return Usagef("peer needs the other cluster, by --token, or by --remote-kubeconfig, --remote-context or both")
 		}
-		amounts, err := p.check()
-		if err != nil {
+		if err := p.check(); err != nil {
 			return err
 		}
 		ctx, out := cmd.Context(), cmd.OutOrStdout()
@@ -78,12 +74,15 @@ func (c *commands) peer() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if p.token == "" {
-			if p.token, err = c.tokenFrom(ctx, remote, here, p.bothWays); err != nil {
-				return err
-			}
+		if p.Token == "" {
+			p.Token, err = c.tokenFrom(ctx, remote, here, p.BothWays)
+		} else {
+			p.Token, err = readToken(p.Token, cmd.InOrStdin())
 		}
-		return c.peerByToken(ctx, &p, amounts, here, cmd.InOrStdin(), out)
+		if err != nil {
+			return err
+		}
+		return c.peerByToken(ctx, p.Invitation, here, *wait, out)
 	}))
 	return cmd
 }
@@ -130,25 +129,28 @@ func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
 	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}, to: to, flags: conn.flags}, nil
 }
 
-// check validates the flags before the first request, and returns the given amounts.
-func (p *peering) check() (corev1.ResourceList, error) {
-	amounts := corev1.ResourceList{}
+// check validates the flags before the first request, and sets the Request.
+func (p *peering) check() error {
+	p.asked.Resources = corev1.ResourceList{}
 	for name, text := range p.amounts {
 		if *text == "" {
 			continue
 		}
 		q, err := resource.ParseQuantity(*text)
 		if err != nil || q.Sign() < 0 {
-			return nil, Usagef("--%s=%s is no quantity: 4, 500m or 16Gi are", name, *text)
+			return Usagef("--%s=%s is no quantity: 4, 500m or 16Gi are", name, *text)
 		}
-		amounts[name] = q
+		p.asked.Resources[name] = q
 	}
-	for _, text := range p.podRanges {
+	for _, text := range p.AddressRanges {
 		if r, err := netip.ParsePrefix(text); err != nil || r.Masked() != r {
-			return nil, Usagef("--pod-cidr=%s: a range without host bits is accepted, as 10.42.0.0/16", text)
+			return Usagef("--pod-cidr=%s: a range without host bits is accepted, as 10.42.0.0/16", text)
 		}
 	}
-	return amounts, nil
+	if len(p.asked.Resources)+len(p.asked.StorageClasses)+len(p.asked.IngressClasses)+len(p.asked.LoadBalancerClasses) > 0 {
+		p.Request = &p.asked
+	}
+	return nil
 }
 
 func (c *commands) unpeer() *cobra.Command {

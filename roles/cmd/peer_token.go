@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,30 +31,20 @@ const (
 
 // peerByToken gives liqod's controller a token, and waits until the controller has an
 // identity and a virtual node.
-func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.ResourceList, here *side, in io.Reader, out io.Writer) error {
-	token, err := readToken(p.token, in)
-	if err != nil {
-		return err
-	}
-	invitation := manual.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges, BothWays: p.bothWays}
-	if p.bothWays {
+func (c *commands) peerByToken(ctx context.Context, invitation manual.Invitation, here *side, wait bool, out io.Writer) error {
+	if invitation.BothWays {
 		if err := offers(ctx, here); err != nil {
 			return explain(err)
-		}
-	}
-	if len(amounts)+len(p.storage)+len(p.ingress)+len(p.load) > 0 {
-		invitation.Request = &corev1beta1.CapacityRequest{
-			Resources: amounts, StorageClasses: p.storage, IngressClasses: p.ingress, LoadBalancerClasses: p.load,
 		}
 	}
 	provider, err := here.Accept(ctx, invitation)
 	if err != nil {
 		return explain(err)
 	}
-	if err := say(out, "%s: the capacity of cluster %s is asked for", here.ID, provider); err != nil || !*p.wait {
+	if err := say(out, "%s: the capacity of cluster %s is asked for", here.ID, provider); err != nil || !wait {
 		return err
 	}
-	given, err := trust.ParseToken(token)
+	given, err := trust.ParseToken(invitation.Token)
 	if err != nil {
 		return err
 	}
