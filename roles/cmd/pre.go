@@ -23,49 +23,34 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-// beforehand adds to check what can be examined before an installation and before a peering.
-func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
-	pre := cmd.Flags().Bool("pre", false, "examine a cluster before the installation of liqod")
-	token := cmd.Flags().String("token", "", "examine a `token` of another cluster before the peering; - reads it from the standard input")
-	installed := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !*pre && *token == "" {
-			return installed(cmd, args)
+// beforehand is check before an installation or before a peering by a token.
+func (c *commands) beforehand(cmd *cobra.Command, in *inquiry, pre bool, token string) error {
+	defer in.reading()()
+	var findings []report.Finding
+	if token != "" {
+		text, err := readToken(token, cmd.InOrStdin())
+		if err != nil {
+			return err
 		}
-		if cmd.Flags().Changed("wait") {
-			return Usagef("--wait is for an installed liqod: it is of no use with --pre and --token")
+		parsed, err := trust.ParseToken(text)
+		if err != nil {
+			return &Error{Code: ExitProblem, Err: err}
 		}
-		return interruptible(limited(&in.timeout, func(cmd *cobra.Command, _ []string) error {
-			in.errors = cmd.ErrOrStderr()
-			defer in.reading()()
-			var findings []report.Finding
-			if *token != "" {
-				text, err := readToken(*token, cmd.InOrStdin())
-				if err != nil {
-					return err
-				}
-				parsed, err := trust.ParseToken(text)
-				if err != nil {
-					return &Error{Code: ExitProblem, Err: err}
-				}
-				findings = c.examineToken(cmd.Context(), in.conn, parsed)
-			}
-			if *pre {
-				in.conn.limit = in.timeout // the discovery client takes no context
-				to, err := c.connect(in.conn)
-				if err != nil {
-					return err
-				}
-				read, err := preflightOf(cmd.Context(), to)
-				if err != nil {
-					return unknown(explain(err))
-				}
-				findings = append(read.judge(), findings...)
-			}
-			return printFindings(cmd, in.output, findings)
-		}))(cmd, args)
+		findings = c.examineToken(cmd.Context(), in.conn, parsed)
 	}
-	return cmd
+	if pre {
+		in.conn.limit = in.timeout // the discovery client takes no context
+		to, err := c.connect(in.conn)
+		if err != nil {
+			return err
+		}
+		read, err := preflightOf(cmd.Context(), to)
+		if err != nil {
+			return unknown(explain(err))
+		}
+		findings = append(read.judge(), findings...)
+	}
+	return printFindings(cmd, in.output, findings)
 }
 
 func printFindings(cmd *cobra.Command, format string, findings []report.Finding) error {

@@ -122,9 +122,17 @@ func (c *commands) check() *cobra.Command {
 	in := c.inquiry(cmd)
 	wait := cmd.Flags().Duration("wait", 0, "wait until nothing is a problem or unknown, for at most this `time`")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+	pre := cmd.Flags().Bool("pre", false, "examine a cluster before the installation of liqod")
+	token := cmd.Flags().String("token", "", "examine a `token` of another cluster before the peering; - reads it from the standard input")
+	before := limited(&in.timeout, func(cmd *cobra.Command, _ []string) error { return c.beforehand(cmd, in, *pre, *token) })
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
 		in.errors = cmd.ErrOrStderr()
-		if *wait > 0 {
+		switch early := *pre || *token != ""; {
+		case early && cmd.Flags().Changed("wait"):
+			return Usagef("--wait is for an installed liqod: it is of no use with --pre and --token")
+		case early:
+			return before(cmd, args)
+		case *wait > 0:
 			return c.checkUntilWell(cmd, in, *wait)
 		}
 		s, err := c.snapshot(cmd.Context(), in)
@@ -133,7 +141,7 @@ func (c *commands) check() *cobra.Command {
 		}
 		return printFindings(cmd, in.output, report.Check(s))
 	})
-	return c.beforehand(cmd, in)
+	return cmd
 }
 
 // checkUntilWell repeats check until nothing is a problem or unknown, or until the time is over, and
