@@ -83,18 +83,26 @@ const watchEvery = 4
 const clearScreen = "\x1b[H\x1b[2J"
 
 // watchStatus prints the status again and again until ctx ends: on a terminal in place, else each
-// time that it has changed. An error of a look is printed, and the next look may succeed.
+// time that it has changed. In a text format, an error of a later look is printed, and the next look may succeed.
 func (c *commands) watchStatus(ctx context.Context, in *inquiry, peers []string, out io.Writer) error {
-	last := ""
-	for {
-		text, key, err := c.lookOnce(ctx, in, peers, last == "")
-		if ctx.Err() != nil {
+	data := in.output == asJSON || in.output == asYAML
+	for last := ""; ; {
+		var b bytes.Buffer
+		key := ""
+		status, err := c.summary(ctx, in, peers)
+		switch {
+		case ctx.Err() != nil:
 			return nil // a person has ended it
+		case err == nil:
+			key, err = status.Key(), in.print(&b, status, len(peers) > 0)
+		case last != "" && !data:
+			key, err = fmt.Sprintf("The state is unknown: %v\n", err), nil
+			b.WriteString(key)
 		}
 		if err != nil {
 			return err
 		}
-		data := in.output == asJSON || in.output == asYAML
+		text := b.String()
 		if !data {
 			text = time.Now().Format(time.DateTime) + "\n" + text
 		}
@@ -116,24 +124,6 @@ func (c *commands) watchStatus(ctx context.Context, in *inquiry, peers []string,
 		case <-time.After(watchEvery * c.every):
 		}
 	}
-}
-
-// lookOnce returns a status as text, and a key that changes with it. An error of a later look in a
-// text format is part of the text.
-func (c *commands) lookOnce(ctx context.Context, in *inquiry, peers []string, first bool) (text, key string, err error) {
-	status, failed := c.summary(ctx, in, peers)
-	if failed != nil {
-		if first || in.output == asJSON || in.output == asYAML {
-			return "", "", failed
-		}
-		text = fmt.Sprintf("The state is unknown: %v\n", failed)
-		return text, text, nil
-	}
-	var b bytes.Buffer
-	if err := in.print(&b, status, len(peers) > 0); err != nil {
-		return "", "", err
-	}
-	return b.String(), status.Key(), nil
 }
 
 // separator is printed between two states.
