@@ -67,16 +67,11 @@ func fixedNotes(message, fix string) func(*PluginFacts, *appsv1.DaemonSet) [][2]
 // ConfigMapNames are the ConfigMaps that have settings of the plugins among the DaemonSets.
 func (p *PluginFacts) ConfigMapNames() (names []types.NamespacedName) {
 	for _, set := range p.DaemonSets {
-		switch set.Name {
-		case "cilium":
-			names = append(names, types.NamespacedName{Namespace: set.Namespace, Name: "cilium-config"})
-		case "ovnkube-node":
-			names = append(names, types.NamespacedName{Namespace: set.Namespace, Name: "ovnkube-config"})
-		case "calico-node":
-			for _, namespace := range []string{"kube-system", "tigera-operator"} {
-				names = append(names, types.NamespacedName{Namespace: namespace, Name: "kubernetes-services-endpoint"})
-			}
-		}
+		names = append(names, map[string][]types.NamespacedName{
+			"cilium":       {{Namespace: set.Namespace, Name: "cilium-config"}},
+			"ovnkube-node": {{Namespace: set.Namespace, Name: "ovnkube-config"}},
+			"calico-node":  {{Namespace: "kube-system", Name: "kubernetes-services-endpoint"}, {Namespace: "tigera-operator", Name: "kubernetes-services-endpoint"}},
+		}[set.Name]...)
 	}
 	return names
 }
