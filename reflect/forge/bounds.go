@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -60,8 +59,8 @@ func (in *StatusInput) bounded(source *corev1.PodStatus) *corev1.PodStatus {
 		texts = append(texts, &out.Conditions[i].Reason, &out.Conditions[i].Message)
 	}
 	spec, old := cmp.Or(in.Local.Spec.Resources, &corev1.ResourceRequirements{}), &in.Local.Status
-	out.AllocatedResources = atMost(out.AllocatedResources, ceilings(spec, old.AllocatedResources, old.Resources))
-	out.Resources = requirementsAtMost(out.Resources, spec.Claims, ceilings(spec, old.AllocatedResources, old.Resources))
+	top := ceilings(spec, old.AllocatedResources, old.Resources)
+	out.AllocatedResources, out.Resources = atMost(out.AllocatedResources, top), requirementsAtMost(out.Resources, spec.Claims, top)
 	in.fit(texts, podTexts)
 	return out
 }
@@ -148,12 +147,11 @@ func boundMounts(s *corev1.ContainerStatus, c *corev1.Container) (texts []*strin
 
 // boundHealth leaves out the health of resources that the local container does not ask
 // for. It returns the texts of the others.
-func boundHealth(s *corev1.ContainerStatus, asked []corev1.ResourceList) (texts []*string) {
+func boundHealth(s *corev1.ContainerStatus, asked corev1.ResourceList) (texts []*string) {
 	var out []corev1.ResourceStatus
 	left := mostHealth
 	for _, r := range s.AllocatedResourcesStatus {
-		known := slices.ContainsFunc(asked, func(l corev1.ResourceList) bool { _, ok := l[r.Name]; return ok })
-		if !known || slices.ContainsFunc(out, func(have corev1.ResourceStatus) bool { return have.Name == r.Name }) {
+		if _, known := asked[r.Name]; !known || slices.ContainsFunc(out, func(have corev1.ResourceStatus) bool { return have.Name == r.Name }) {
 			continue
 		}
 		r.Resources = slices.DeleteFunc(r.Resources, func(h corev1.ResourceHealth) bool {
@@ -171,31 +169,29 @@ func boundHealth(s *corev1.ContainerStatus, asked []corev1.ResourceList) (texts 
 	return texts
 }
 
-// ceilings returns the resources of which the provider may report no more: those of the
-// local spec, and those that it has reported, as a resize takes time. The scheduler and
+// ceilings returns the resources of which the provider may report no more: the most of those of
+// the local spec, and of those that it has reported, as a resize takes time. The scheduler and
 // the quotas of this cluster count what is reported.
-func ceilings(spec *corev1.ResourceRequirements, allocated corev1.ResourceList, reported *corev1.ResourceRequirements) []corev1.ResourceList {
-	out := []corev1.ResourceList{spec.Requests, spec.Limits, allocated}
-	if reported != nil {
-		out = append(out, reported.Requests, reported.Limits)
+func ceilings(spec *corev1.ResourceRequirements, allocated corev1.ResourceList, reported *corev1.ResourceRequirements) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, list := range []corev1.ResourceList{spec.Requests, spec.Limits, allocated, value(reported).Requests, value(reported).Limits} {
+		for name, quantity := range list {
+			if top, known := out[name]; !known || quantity.Cmp(top) > 0 {
+				out[name] = quantity
+			}
+		}
 	}
 	return out
 }
 
 // atMost limits the quantities of list. A resource without a ceiling is left out.
-func atMost(list corev1.ResourceList, ceilings []corev1.ResourceList) corev1.ResourceList {
+func atMost(list, ceilings corev1.ResourceList) corev1.ResourceList {
 	if list == nil {
 		return nil
 	}
 	out := corev1.ResourceList{}
 	for name, quantity := range list {
-		top, known := resource.Quantity{}, false
-		for _, c := range ceilings {
-			if q, ok := c[name]; ok && (!known || q.Cmp(top) > 0) {
-				top, known = q, true
-			}
-		}
-		switch {
+		switch top, known := ceilings[name]; {
 		case !known || quantity.Sign() < 0:
 		case quantity.Cmp(top) > 0:
 			out[name] = top.DeepCopy()
@@ -207,7 +203,7 @@ func atMost(list corev1.ResourceList, ceilings []corev1.ResourceList) corev1.Res
 }
 
 // requirementsAtMost is atMost for both lists. Of the claims it keeps those in claims.
-func requirementsAtMost(r *corev1.ResourceRequirements, claims []corev1.ResourceClaim, ceilings []corev1.ResourceList) *corev1.ResourceRequirements {
+func requirementsAtMost(r *corev1.ResourceRequirements, claims []corev1.ResourceClaim, ceilings corev1.ResourceList) *corev1.ResourceRequirements {
 	if r == nil {
 		return nil
 	}

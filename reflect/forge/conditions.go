@@ -41,13 +41,10 @@ func (in *StatusInput) conditions(source *corev1.PodStatus, final bool, generati
 // kubelets reports whether a kubelet sets the condition. PodScheduled is not included,
 // because it belongs to the scheduler of this cluster.
 func kubelets(t corev1.PodConditionType) bool {
-	switch t {
-	case corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodReadyToStartContainers,
-		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]corev1.PodConditionType{
+		corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodReadyToStartContainers,
+		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting,
+	}, t)
 }
 
 // refusedResize returns the condition of a running pod whose resize the provider's API

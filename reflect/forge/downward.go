@@ -26,26 +26,21 @@ const (
 // fieldRefs calls visit for each reference of spec to a field of the pod itself. owner names the
 // container or volume, and item the variable or file.
 func fieldRefs(spec *corev1.PodSpec, visit func(owner, item string, ref *corev1.ObjectFieldSelector)) {
-	files := func(volume string, items []corev1.DownwardAPIVolumeFile) {
-		for i := range items {
-			if items[i].FieldRef != nil {
-				visit(volume, items[i].Path, items[i].FieldRef)
-			}
-		}
-	}
 	eachSource(spec, func(owner, item string, from any) {
+		var files []corev1.DownwardAPIVolumeFile
 		switch s := from.(type) {
 		case *corev1.EnvVarSource:
 			if s.FieldRef != nil {
 				visit(owner, item, s.FieldRef)
 			}
 		case *corev1.VolumeSource:
-			if s.DownwardAPI != nil {
-				files(owner, s.DownwardAPI.Items)
-			}
+			files = value(s.DownwardAPI).Items
 		case *corev1.VolumeProjection:
-			if s.DownwardAPI != nil {
-				files(owner, s.DownwardAPI.Items)
+			files = value(s.DownwardAPI).Items
+		}
+		for i := range files {
+			if files[i].FieldRef != nil {
+				visit(owner, files[i].Path, files[i].FieldRef)
 			}
 		}
 	})
@@ -71,10 +66,7 @@ func parse(path string) (reference, bool) {
 	}
 	key := strings.TrimSuffix(subscript, "']")
 	domain, name, divided := strings.Cut(key, "/")
-	copies := labelCopies
-	if of == "annotations" {
-		copies = annotationCopies
-	}
+	copies := map[string]string{"labels": labelCopies, "annotations": annotationCopies}[of]
 	switch {
 	case !divided:
 		return reference{of, key, copies + "/" + key}, true

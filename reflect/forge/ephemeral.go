@@ -25,14 +25,12 @@ func (o PodOptions) ephemeralContainers(local *corev1.Pod, volumes []corev1.Volu
 		if s := findStatus(local.Status.EphemeralContainerStatuses, c.Name); s != nil && begun(s) {
 			continue
 		}
-		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-			return slices.Contains(dropped, m.Name)
-		})
+		common := corev1.Container(c.EphemeralContainerCommon)
+		dropMounts(&common, dropped)
 		if o.leadsHome(local) {
-			common := corev1.Container(c.EphemeralContainerCommon)
 			o.adaptEnv(&common)
-			c.EphemeralContainerCommon = corev1.EphemeralContainerCommon(common)
 		}
+		c.EphemeralContainerCommon = corev1.EphemeralContainerCommon(common)
 		out = append(out, *c)
 	}
 	return out

@@ -17,9 +17,9 @@ const SelectedNode = "volume.kubernetes.io/selected-node"
 // RealClaim returns the claim of a class of this cluster whose volume local gets, for a first pod
 // on a node of this cluster. Its name is the UID of local. An error is always a *Refused.
 func RealClaim(local *corev1.PersistentVolumeClaim, namespace, class, node string) (*corev1.PersistentVolumeClaim, error) {
-	if source := dataSource(local); source != "" {
+	if source := dataSource(local); source != nil {
 		return nil, &Refused{offloadingv1beta1.ReasonDataSource, fmt.Sprintf(
-			"PersistentVolumeClaim %s is to be filled from %s: volumes of this class on nodes of this cluster begin empty; for a copy, use a claim of class %s", local.Name, source, class)}
+			"PersistentVolumeClaim %s is to be filled from %s %s: volumes of this class on nodes of this cluster begin empty; for a copy, use a claim of class %s", local.Name, source.Kind, source.Name, class)}
 	}
 	spec := local.Spec.DeepCopy()
 	return &corev1.PersistentVolumeClaim{
@@ -37,15 +37,13 @@ func RealClaim(local *corev1.PersistentVolumeClaim, namespace, class, node strin
 	}, nil
 }
 
-// dataSource returns what a claim is to be filled from, or "".
-func dataSource(local *corev1.PersistentVolumeClaim) string {
-	switch s, ref := local.Spec.DataSource, local.Spec.DataSourceRef; {
-	case s != nil:
-		return s.Kind + " " + s.Name
-	case ref != nil:
-		return ref.Kind + " " + ref.Name
+// dataSource returns what a claim is to be filled from, or nil. If a claim has both fields, they name
+// the same object.
+func dataSource(local *corev1.PersistentVolumeClaim) *corev1.TypedObjectReference {
+	if s := local.Spec.DataSource; s != nil {
+		return &corev1.TypedObjectReference{APIGroup: s.APIGroup, Kind: s.Kind, Name: s.Name}
 	}
-	return ""
+	return local.Spec.DataSourceRef
 }
 
 // RealVolume returns the volume that gives the data of real, the volume of a claim of this

@@ -56,17 +56,14 @@ func NamedBy(spec *corev1.PodSpec) []Named {
 	eachSource(spec, func(_, _ string, from any) {
 		switch s := from.(type) {
 		case *corev1.EnvFromSource:
-			configMap, secret := value(s.ConfigMapRef), value(s.SecretRef)
-			out.put("ConfigMap", configMap.Name, configMap.Optional)
-			out.put("Secret", secret.Name, secret.Optional)
+			out.put("ConfigMap", value(s.ConfigMapRef).Name, value(s.ConfigMapRef).Optional)
+			out.put("Secret", value(s.SecretRef).Name, value(s.SecretRef).Optional)
 		case *corev1.EnvVarSource:
-			configMap, secret := value(s.ConfigMapKeyRef), value(s.SecretKeyRef)
-			out.put("ConfigMap", configMap.Name, configMap.Optional)
-			out.put("Secret", secret.Name, secret.Optional)
+			out.put("ConfigMap", value(s.ConfigMapKeyRef).Name, value(s.ConfigMapKeyRef).Optional)
+			out.put("Secret", value(s.SecretKeyRef).Name, value(s.SecretKeyRef).Optional)
 		case *corev1.VolumeProjection:
-			configMap, secret := value(s.ConfigMap), value(s.Secret)
-			out.put("ConfigMap", configMap.Name, configMap.Optional)
-			out.put("Secret", secret.Name, secret.Optional)
+			out.put("ConfigMap", value(s.ConfigMap).Name, value(s.ConfigMap).Optional)
+			out.put("Secret", value(s.Secret).Name, value(s.Secret).Optional)
 		case *corev1.VolumeSource:
 			out.ofVolume(s)
 		}
@@ -78,44 +75,24 @@ type namedObjects []Named
 
 // put adds an object; without a name there is none.
 func (n *namedObjects) put(kind, name string, optional *bool) {
-	mayLack := optional != nil && *optional
 	i := slices.IndexFunc(*n, func(have Named) bool { return have.Kind == kind && have.Name == name })
 	switch {
 	case name == "":
 	case i < 0:
-		*n = append(*n, Named{kind, name, mayLack})
+		*n = append(*n, Named{kind, name, value(optional)})
 	default:
-		(*n)[i].Optional = (*n)[i].Optional || mayLack
+		(*n)[i].Optional = (*n)[i].Optional || value(optional)
 	}
 }
 
 func (n *namedObjects) ofVolume(v *corev1.VolumeSource) {
-	var secret *corev1.LocalObjectReference
-	switch {
-	case v.ConfigMap != nil:
-		n.put("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
-	case v.Secret != nil:
-		n.put("Secret", v.Secret.SecretName, v.Secret.Optional)
-	case v.AzureFile != nil:
-		n.put("Secret", v.AzureFile.SecretName, nil)
-	case v.CSI != nil:
-		secret = v.CSI.NodePublishSecretRef
-	case v.CephFS != nil:
-		secret = v.CephFS.SecretRef
-	case v.Cinder != nil:
-		secret = v.Cinder.SecretRef
-	case v.FlexVolume != nil:
-		secret = v.FlexVolume.SecretRef
-	case v.ISCSI != nil:
-		secret = v.ISCSI.SecretRef
-	case v.RBD != nil:
-		secret = v.RBD.SecretRef
-	case v.ScaleIO != nil:
-		secret = v.ScaleIO.SecretRef
-	case v.StorageOS != nil:
-		secret = v.StorageOS.SecretRef
-	}
-	if secret != nil {
-		n.put("Secret", secret.Name, nil)
+	n.put("ConfigMap", value(v.ConfigMap).Name, value(v.ConfigMap).Optional)
+	n.put("Secret", value(v.Secret).SecretName, value(v.Secret).Optional)
+	n.put("Secret", value(v.AzureFile).SecretName, nil)
+	for _, secret := range []*corev1.LocalObjectReference{
+		value(v.CSI).NodePublishSecretRef, value(v.CephFS).SecretRef, value(v.Cinder).SecretRef, value(v.FlexVolume).SecretRef,
+		value(v.ISCSI).SecretRef, value(v.RBD).SecretRef, value(v.ScaleIO).SecretRef, value(v.StorageOS).SecretRef,
+	} {
+		n.put("Secret", value(secret).Name, nil)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -116,14 +117,7 @@ func mergePorts(have []corev1.ServicePort, want *corev1.ServiceSpec) []corev1.Se
 
 // hasNodePorts reports whether the API server allocates node ports for the Service.
 func hasNodePorts(s *corev1.ServiceSpec) bool {
-	switch s.Type {
-	case corev1.ServiceTypeNodePort:
-		return true
-	case corev1.ServiceTypeLoadBalancer:
-		return s.AllocateLoadBalancerNodePorts == nil || *s.AllocateLoadBalancerNodePorts
-	default:
-		return false
-	}
+	return s.Type == corev1.ServiceTypeNodePort || s.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(s.AllocateLoadBalancerNodePorts, true)
 }
 
 // ReplacesService reports whether have must be deleted and created again to become as

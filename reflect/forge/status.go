@@ -232,19 +232,13 @@ func seen(remote *corev1.Pod) bool {
 }
 
 func sameMutable(shadow, remote *corev1.PodSpec) bool {
-	return sameImages(shadow.Containers, remote.Containers) && sameImages(shadow.InitContainers, remote.InitContainers) &&
-		sameResources(shadow, remote)
-}
-
-func sameImages(shadow, remote []corev1.Container) bool {
-	return sameContainers(shadow, remote, func(s, r *corev1.Container) bool { return s.Image == r.Image })
+	return sameContainers(shadow, remote, func(s, r *corev1.Container) bool { return s.Image == r.Image }) && sameResources(shadow, remote)
 }
 
 // sameResources compares only the resources that the ShadowPod names, because a
 // LimitRange of the provider may have added others.
 func sameResources(shadow, remote *corev1.PodSpec) bool {
-	same := func(s, r *corev1.Container) bool { return sameRequirements(&s.Resources, &r.Resources) }
-	if !sameContainers(shadow.Containers, remote.Containers, same) || !sameContainers(shadow.InitContainers, remote.InitContainers, same) {
+	if !sameContainers(shadow, remote, func(s, r *corev1.Container) bool { return sameRequirements(&s.Resources, &r.Resources) }) {
 		return false
 	}
 	if shadow.Resources == nil || remote.Resources == nil {
@@ -259,17 +253,12 @@ func sameRequirements(shadow, remote *corev1.ResourceRequirements) bool {
 
 // sameContainers reports whether remote has each container of shadow and both are the
 // same.
-func sameContainers(shadow, remote []corev1.Container, same func(s, r *corev1.Container) bool) bool {
-	byName := make(map[string]*corev1.Container, len(remote))
-	for i := range remote {
-		byName[remote[i].Name] = &remote[i]
-	}
-	for i := range shadow {
-		if r := byName[shadow[i].Name]; r == nil || !same(&shadow[i], r) {
-			return false
-		}
-	}
-	return true
+func sameContainers(shadow, remote *corev1.PodSpec, same func(s, r *corev1.Container) bool) bool {
+	there := slices.Concat(remote.InitContainers, remote.Containers)
+	return !slices.ContainsFunc(slices.Concat(shadow.InitContainers, shadow.Containers), func(s corev1.Container) bool {
+		i := slices.IndexFunc(there, func(r corev1.Container) bool { return r.Name == s.Name })
+		return i < 0 || !same(&s, &there[i])
+	})
 }
 
 func contains(all, some corev1.ResourceList) bool {

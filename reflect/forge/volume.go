@@ -71,17 +71,12 @@ func OfPod(claim *corev1.PersistentVolumeClaim) bool {
 // checkDataSource accepts only claims of the same namespace as data source, because they
 // are reflected too.
 func checkDataSource(local *corev1.PersistentVolumeClaim) error {
-	refuse := func(kind, name string) error {
-		return &Refused{offloadingv1beta1.ReasonDataSource, fmt.Sprintf("PersistentVolumeClaim %s is to be filled from %s %s, which the provider does not have; accepted is a PersistentVolumeClaim of the same namespace",
-			local.Name, kind, name)}
+	s := dataSource(local)
+	if s == nil || s.Kind == "PersistentVolumeClaim" && value(s.APIGroup) == "" && value(s.Namespace) == "" {
+		return nil
 	}
-	if s := local.Spec.DataSource; s != nil && (s.Kind != "PersistentVolumeClaim" || value(s.APIGroup) != "") {
-		return refuse(s.Kind, s.Name)
-	}
-	if s := local.Spec.DataSourceRef; s != nil && (s.Kind != "PersistentVolumeClaim" || value(s.APIGroup) != "" || value(s.Namespace) != "") {
-		return refuse(s.Kind, s.Name)
-	}
-	return nil
+	return &Refused{offloadingv1beta1.ReasonDataSource, fmt.Sprintf("PersistentVolumeClaim %s is to be filled from %s %s, which the provider does not have; accepted is a PersistentVolumeClaim of the same namespace",
+		local.Name, s.Kind, s.Name)}
 }
 
 func remoteAccessModes(local *corev1.PersistentVolumeClaim) ([]corev1.PersistentVolumeAccessMode, error) {
