@@ -20,10 +20,8 @@ func eachSource(spec *corev1.PodSpec, visit func(owner, item string, from any)) 
 			}
 		}
 	}
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			container(containers[i].Name, containers[i].EnvFrom, containers[i].Env)
-		}
+	for _, c := range containersOf(spec) {
+		container(c.Name, c.EnvFrom, c.Env)
 	}
 	for i := range spec.EphemeralContainers {
 		c := &spec.EphemeralContainers[i]
@@ -38,6 +36,16 @@ func eachSource(spec *corev1.PodSpec, visit func(owner, item string, from any)) 
 			}
 		}
 	}
+}
+
+// containersOf returns the init containers of spec, and then the other ones without the ephemeral containers.
+func containersOf(spec *corev1.PodSpec) (all []*corev1.Container) {
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			all = append(all, &list[i])
+		}
+	}
+	return all
 }
 
 // Named is an object of the namespace of a pod.

@@ -88,7 +88,7 @@ func supported(local *corev1.Pod) error {
 			local.Spec.ResourceClaims[0].Name)}
 	}
 	for i := range local.Spec.Volumes {
-		if hasPodCertificate(&local.Spec.Volumes[i]) {
+		if projects(&local.Spec.Volumes[i], func(p corev1.VolumeProjection) bool { return p.PodCertificate != nil }) {
 			return &Refused{reasons.PodCertificateNotSupported, fmt.Sprintf("spec.volumes %q has a podCertificate source: the provider would issue it for an identity of the provider; offloaded pods must have none",
 				local.Spec.Volumes[i].Name)}
 		}
@@ -201,13 +201,15 @@ func dropIdentity(spec *corev1.PodSpec) {
 		return true
 	})
 	for i := range spec.Volumes {
-		dropTokenSources(&spec.Volumes[i])
-	}
-	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range containers {
-			dropMounts(&containers[i], injected)
-			nameAccount(containers[i].Env, account)
+		// The volume itself and its mounts stay even without any source: a pod with a mount of a
+		// missing volume would not start.
+		if p := spec.Volumes[i].Projected; p != nil {
+			p.Sources = slices.DeleteFunc(p.Sources, isToken)
 		}
+	}
+	for _, c := range containersOf(spec) {
+		dropMounts(c, injected)
+		nameAccount(c.Env, account)
 	}
 }
 
@@ -226,25 +228,13 @@ func injectedToken(v *corev1.Volume) bool {
 	return strings.HasPrefix(v.Name, tokenVolumePrefix) && hasToken(v)
 }
 
-func hasToken(v *corev1.Volume) bool {
-	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, isToken)
-}
+func hasToken(v *corev1.Volume) bool { return projects(v, isToken) }
 
 func isToken(p corev1.VolumeProjection) bool { return p.ServiceAccountToken != nil }
 
-func hasPodCertificate(v *corev1.Volume) bool {
-	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
-		return p.PodCertificate != nil
-	})
-}
-
-// dropTokenSources removes the token sources of a volume. The volume itself and its
-// mounts stay even without any source: a pod with a mount of a missing volume would not
-// start.
-func dropTokenSources(v *corev1.Volume) {
-	if hasToken(v) {
-		v.Projected.Sources = slices.DeleteFunc(v.Projected.Sources, isToken)
-	}
+// projects reports whether a volume has such a source.
+func projects(v *corev1.Volume, is func(corev1.VolumeProjection) bool) bool {
+	return slices.ContainsFunc(value(v.Projected).Sources, is)
 }
 
 func dropMounts(c *corev1.Container, volumes []string) {
@@ -272,20 +262,15 @@ func dropHostNamespaces(spec *corev1.PodSpec) {
 	if spec.HostNetwork {
 		// The API server has defaulted the host port of each port, because the pod uses the
 		// host network.
-		dropHostPorts(spec.Containers)
-		dropHostPorts(spec.InitContainers)
+		for _, c := range containersOf(spec) {
+			for i := range c.Ports {
+				c.Ports[i].HostPort = 0
+			}
+		}
 	}
 	spec.HostNetwork = false
 	spec.HostPID = false
 	spec.HostIPC = false
-}
-
-func dropHostPorts(containers []corev1.Container) {
-	for i := range containers {
-		for j := range containers[i].Ports {
-			containers[i].Ports[j].HostPort = 0
-		}
-	}
 }
 
 // runtimeClass returns the runtime class in the provider: that of the pod's annotation,

@@ -254,10 +254,10 @@ func sameRequirements(shadow, remote *corev1.ResourceRequirements) bool {
 // sameContainers reports whether remote has each container of shadow and both are the
 // same.
 func sameContainers(shadow, remote *corev1.PodSpec, same func(s, r *corev1.Container) bool) bool {
-	there := slices.Concat(remote.InitContainers, remote.Containers)
-	return !slices.ContainsFunc(slices.Concat(shadow.InitContainers, shadow.Containers), func(s corev1.Container) bool {
-		i := slices.IndexFunc(there, func(r corev1.Container) bool { return r.Name == s.Name })
-		return i < 0 || !same(&s, &there[i])
+	there := containersOf(remote)
+	return !slices.ContainsFunc(containersOf(shadow), func(s *corev1.Container) bool {
+		i := slices.IndexFunc(there, func(r *corev1.Container) bool { return r.Name == s.Name })
+		return i < 0 || !same(s, there[i])
 	})
 }
 
@@ -365,12 +365,11 @@ func stuck(spec *corev1.PodSpec, c *corev1.Container, status *corev1.ContainerSt
 // mayRestartAll reports whether the exit of a container may restart all containers of the
 // pod.
 func mayRestartAll(spec *corev1.PodSpec) bool {
-	restartsAll := func(c corev1.Container) bool {
+	return slices.ContainsFunc(containersOf(spec), func(c *corev1.Container) bool {
 		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
 			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 		})
-	}
-	return slices.ContainsFunc(spec.Containers, restartsAll) || slices.ContainsFunc(spec.InitContainers, restartsAll)
+	})
 }
 
 func findStatus(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {

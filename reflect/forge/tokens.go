@@ -71,28 +71,20 @@ func Tokens(local *corev1.Pod, o PodOptions) []Token {
 		return nil
 	}
 	var out []Token
-	for i := range local.Spec.Volumes {
-		if local.Spec.Volumes[i].Projected == nil {
-			continue
-		}
-		for _, source := range local.Spec.Volumes[i].Projected.Sources {
-			if source.ServiceAccountToken == nil {
-				continue
-			}
-			if t := o.token(local, source.ServiceAccountToken); !slices.Contains(out, t) {
+	eachSource(&local.Spec, func(_, _ string, from any) {
+		if p, ok := from.(*corev1.VolumeProjection); ok && isToken(*p) {
+			if t := o.token(local, p.ServiceAccountToken); !slices.Contains(out, t) {
 				out = append(out, t)
 			}
 		}
-	}
+	})
 	return out
 }
 
 // MountsSecret reports whether a projected volume of the spec contains the Secret.
 func MountsSecret(spec *corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
-		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
-			return p.Secret != nil && p.Secret.Name == name
-		})
+		return projects(&v, func(p corev1.VolumeProjection) bool { return p.Secret != nil && p.Secret.Name == name })
 	})
 }
 
@@ -190,7 +182,7 @@ func tokenMode(spec *corev1.PodSpec) *int32 {
 		}
 	}
 	users := map[int64]bool{}
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+	for _, c := range containersOf(spec) {
 		user := pods
 		if c.SecurityContext != nil {
 			user = cmp.Or(c.SecurityContext.RunAsUser, pods)
@@ -259,11 +251,8 @@ func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
 	if !o.leadsHome(local) {
 		return
 	}
-	for i := range spec.Containers {
-		o.adaptEnv(&spec.Containers[i])
-	}
-	for i := range spec.InitContainers {
-		o.adaptEnv(&spec.InitContainers[i])
+	for _, c := range containersOf(spec) {
+		o.adaptEnv(c)
 	}
 	if addr, ok := o.API.translated(); ok {
 		spec.HostAliases = withAPIServer(spec.HostAliases, addr.String())

@@ -23,8 +23,14 @@ func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o Pod
 	want.Spec.LocalGeneration = local.Generation
 
 	spec := &want.Spec.Pod
-	updateContainers(spec.Containers, local.Spec.Containers)
-	updateContainers(spec.InitContainers, local.Spec.InitContainers)
+	current := containersOf(&local.Spec)
+	for _, c := range containersOf(spec) {
+		for _, l := range current {
+			if c.Name == l.Name {
+				c.Image, c.Resources = l.Image, *l.Resources.DeepCopy()
+			}
+		}
+	}
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
 	o.leadToCopies(&corev1.PodSpec{EphemeralContainers: spec.EphemeralContainers})
 	spec.Tolerations = addTolerations(spec.Tolerations, forgeTolerations(local, o.Patch))
@@ -37,16 +43,4 @@ func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o Pod
 		return have, false
 	}
 	return want, true
-}
-
-// updateContainers copies image and resources between containers of the same name.
-func updateContainers(have, local []corev1.Container) {
-	for i := range have {
-		for j := range local {
-			if have[i].Name == local[j].Name {
-				have[i].Image = local[j].Image
-				have[i].Resources = *local[j].Resources.DeepCopy()
-			}
-		}
-	}
 }
