@@ -28,12 +28,12 @@ func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
 	if r.Derived || IsKept(v.have) {
 		return nil
 	}
-	_, err := v.stores.remote.Note(store.Merge(ctx, r.Resource, r.writer(v.scope), fieldManager, v.have, store.Patch{"metadata": store.Patch{
+	_, err := v.stores.remote.Note(store.Merge(ctx, r.Resource, r.writer(v.scope), FieldManager, v.have, store.Patch{"metadata": store.Patch{
 		"annotations": store.Patch{offloadingv1beta1.KeptAnnotation: r.engine.cfg.Clock.Now().UTC().Format(time.RFC3339)},
 	}}))
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return loop.After(staleRetry) // the object is gone, or a newer one has the name
+		return loop.After(store.CatchUp) // the object is gone, or a newer one has the name
 	case err != nil:
 		return fmt.Errorf("marking an object that is not known here: %w", err)
 	}

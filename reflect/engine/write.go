@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// fieldManager identifies the writes of this package in managedFields.
-	fieldManager = "liqod-vkubelet"
+	// FieldManager identifies the writes of the reflection in managedFields.
+	FieldManager = "liqod-vkubelet"
 
-	staleRetry     = 500 * time.Millisecond
-	namespaceRetry = 2 * time.Second
-	// takenRetry is the poll interval for a name that a foreign object occupies. Foreign
+	// NamespaceRetry is the poll interval for a namespace that is being deleted.
+	NamespaceRetry = 2 * time.Second
+	// TakenRetry is the poll interval for a name that a foreign object occupies. Foreign
 	// objects are not watched.
-	takenRetry = 10 * time.Second
+	TakenRetry = 10 * time.Second
 	// forgotten is longer than kube/store keeps records.
 	forgotten = 11 * time.Second
 )
@@ -53,7 +53,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 		}
 	}
 	written, err := r.write(v, w, func(want R) (R, error) {
-		written, err := r.writer(v.scope).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+		written, err := r.writer(v.scope).Create(ctx, want, metav1.CreateOptions{FieldManager: FieldManager})
 		if err == nil {
 			r.remember(v, create, last.again(c, now))
 		}
@@ -66,7 +66,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
 			return err
 		}
-		return loop.After(staleRetry)
+		return loop.After(store.CatchUp)
 	}
 	return err
 }
@@ -133,11 +133,11 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 		return true, fmt.Errorf("looking at the object that has the name: %w", err)
 	case ours(have, v.scope):
 		r.tell(v, "", "", false)
-		return true, loop.After(staleRetry)
+		return true, loop.After(store.CatchUp)
 	}
 	r.tell(v, offloadingv1beta1.ReasonFailedReflection, fmt.Sprintf("%s %s/%s of cluster %s was not made by liqod for this object, and is not changed; waiting until it is gone",
 		r.Resource, v.scope.RemoteNamespace, name, v.scope.DestinationClusterID), true)
-	return true, loop.After(takenRetry)
+	return true, loop.After(TakenRetry)
 }
 
 func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], merged R) error {
@@ -175,7 +175,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 		next.answer = written.GetResourceVersion()
 		r.remember(v, update, next)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return loop.After(staleRetry) // the object has changed or is gone
+		return loop.After(store.CatchUp) // the object has changed or is gone
 	// An internal error is mostly an admission webhook that does not answer. It refuses nothing.
 	case written == none && r.Misleads != nil && loop.IsRefusal(err) && !apierrors.IsInternalError(err) && r.Misleads(v.have, merged):
 		return r.remake(ctx, v, w)
@@ -197,11 +197,11 @@ func (r *kindLoop[L, R]) patch(have, merged R) ([]byte, error) {
 func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R, patch []byte) (R, error) {
 	switch {
 	case r.Whole:
-		return r.writer(v.scope).Update(ctx, merged, metav1.UpdateOptions{FieldManager: fieldManager})
+		return r.writer(v.scope).Update(ctx, merged, metav1.UpdateOptions{FieldManager: FieldManager})
 	case patch == nil:
 		return v.have, nil
 	default:
-		return r.writer(v.scope).Patch(ctx, merged.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+		return r.writer(v.scope).Patch(ctx, merged.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	}
 }
 
@@ -216,7 +216,7 @@ const (
 func (r *kindLoop[L, R]) refused(v view[L, R], what string, err error) error {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return loop.After(namespaceRetry)
+		return loop.After(NamespaceRetry)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		r.tell(v, offloadingv1beta1.ReasonFailedReflection, store.ClipMessage(fmt.Sprintf("cluster %s %s: %s", v.scope.DestinationClusterID, what, offloadingv1beta1.ExplainBound(err.Error()))), false)
 	}
@@ -235,7 +235,7 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 			return fmt.Errorf("confirming that it is not to be reflected: %w", err)
 		}
 		if !excluded {
-			return loop.After(staleRetry) // the cache is behind
+			return loop.After(store.CatchUp) // the cache is behind
 		}
 	}
 	if !v.left && live == none && (IsKept(v.have) || store.MadeBefore(v.have, r.engine.cfg.HomeLost)) {

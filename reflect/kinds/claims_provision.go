@@ -15,6 +15,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -137,7 +138,7 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 
 // create creates the claim in the provider.
 func (c *Claims) create(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	written, err := v.twin.there.Note(c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
+	written, err := v.twin.there.Note(c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
 	switch {
 	case err == nil:
 		return written, nil
@@ -148,7 +149,7 @@ func (c *Claims) create(ctx context.Context, v claimView, want *corev1.Persisten
 			return nil
 		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil, loop.After(namespaceRetry)
+		return nil, loop.After(engine.NamespaceRetry)
 	}
 	return nil, c.refusedThere(ctx, v, "creating", err)
 }
@@ -183,12 +184,12 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 	if err != nil {
 		return nil, err
 	}
-	written, err := v.twin.there.Note(c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}))
+	written, err := v.twin.there.Note(c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: engine.FieldManager}))
 	switch {
 	case err == nil:
 		return written, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil, loop.After(staleRetry) // the claim is gone, or a newer one has the name
+		return nil, loop.After(store.CatchUp) // the claim is gone, or a newer one has the name
 	}
 	return nil, c.refusedThere(ctx, v, "changing", err)
 }

@@ -326,7 +326,7 @@ func (e *Events) afford(about types.UID) bool {
 }
 
 func (e *Events) create(ctx context.Context, want *corev1.Event) error {
-	_, err := e.cfg.Home.CoreV1().Events(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	_, err := e.cfg.Home.CoreV1().Events(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager})
 	return err
 }
 
@@ -335,7 +335,7 @@ func (e *Events) patch(ctx context.Context, want *corev1.Event) error {
 	if err != nil {
 		return fmt.Errorf("encoding the event: %w", err)
 	}
-	_, err = e.cfg.Home.CoreV1().Events(want.Namespace).Patch(ctx, want.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = e.cfg.Home.CoreV1().Events(want.Namespace).Patch(ctx, want.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: engine.FieldManager})
 	return err
 }
 

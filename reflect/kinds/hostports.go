@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -81,7 +82,7 @@ func (p *Pods) occupies(cached *corev1.Pod) (bool, error) {
 		return false, nil
 	}
 	if !tw.synced() {
-		return false, loop.After(staleRetry)
+		return false, loop.After(store.CatchUp)
 	}
 	shadow := tw.shadows.Cached(tw.key(key.Name))
 	return shadow != nil && !foreign(shadow, pod), nil

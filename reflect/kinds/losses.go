@@ -12,6 +12,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -76,7 +77,7 @@ func (l *Losses) sync(ctx context.Context, key loop.Key) error {
 
 // write sends the resource version, because the patch replaces the whole list.
 func (l *Losses) write(ctx context.Context, pod *corev1.Pod, tolerations []corev1.Toleration, mark string) error {
-	_, err := store.Merge(ctx, "pod", l.cfg.Home.CoreV1().Pods(pod.Namespace), fieldManager, pod, store.Patch{
+	_, err := store.Merge(ctx, "pod", l.cfg.Home.CoreV1().Pods(pod.Namespace), engine.FieldManager, pod, store.Patch{
 		"metadata": store.Patch{
 			"resourceVersion": pod.ResourceVersion, "annotations": store.Patch{offloadingv1beta1.OnProviderLossAnnotation: mark},
 		},

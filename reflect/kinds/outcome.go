@@ -15,6 +15,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -93,9 +94,9 @@ func taken[T store.Object](ctx context.Context, all *store.Store[T], name loop.K
 	case err != nil:
 		return err
 	case have == none || mine(have):
-		return loop.After(staleRetry) // the cache is behind
+		return loop.After(store.CatchUp) // the cache is behind
 	}
-	return errors.Join(tell(have), loop.After(takenRetry))
+	return errors.Join(tell(have), loop.After(engine.TakenRetry))
 }
 
 func localUID(obj metav1.Object) types.UID {

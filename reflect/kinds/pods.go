@@ -19,6 +19,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -137,7 +138,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 		return err
 	}
 	if withheld != "" {
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.RemoteVolumeTaken, withheld)), loop.After(takenRetry))
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.RemoteVolumeTaken, withheld)), loop.After(engine.TakenRetry))
 	}
 	o := p.options(v)
 	if why := p.awaitsAPI(v.local, o); why != "" {
@@ -166,7 +167,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err := p.awaitCopies(ctx, v, o, want); err != nil {
 		return err
 	}
-	_, err = v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
+	_, err = v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
 	switch {
 	case err == nil:
 		if started(v.local) {
@@ -188,7 +189,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.TwinNamespaceTerminating,
-			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
+			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(engine.NamespaceRetry))
 	case isRefusal(err):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, refusalReason(err),
 			store.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error()))))),
@@ -256,7 +257,7 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 	if !differs {
 		return nil
 	}
-	if _, err := v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})); err != nil {
+	if _, err := v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: engine.FieldManager})); err != nil {
 		return fmt.Errorf("updating the ShadowPod: %w", err)
 	}
 	return nil

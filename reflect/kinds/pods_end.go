@@ -93,7 +93,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 		return p.withoutTwin(ctx, local, why)
 	case local.DeletionTimestamp != nil:
 		if p.cfg.Namespaces.Map() == nil {
-			return loop.After(namespaceRetry) // the NamespaceMap will be created again, and decides
+			return loop.After(engine.NamespaceRetry) // the NamespaceMap will be created again, and decides
 		}
 		return p.release(ctx, local, p.memo(local.UID).last)
 	case started(local) || p.takenBack(local):
@@ -169,7 +169,7 @@ func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
 		return err
 	}
 	if _, wanted := m.Spec.DesiredMapping[local.Namespace]; wanted {
-		return loop.After(staleRetry)
+		return loop.After(store.CatchUp)
 	}
 	p.cfg.Log.Info("pod aborted: its namespace is no longer offloaded", zap.String("namespace", local.Namespace), zap.String("pod", local.Name))
 	return p.writeStatus(ctx, local, failed(p.input(local, nil, nil), "OffloadingAborted",
@@ -232,11 +232,11 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 		return fmt.Errorf("confirming that the pod is gone: %w", err)
 	}
 	if live != nil && live.UID == uid {
-		return loop.After(staleRetry) // the cache is behind
+		return loop.After(store.CatchUp) // the cache is behind
 	}
 	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && p.forgotten(v, revision) {
 		if v.twin.inDoubt(uid, p.cfg.Clock.Now()) {
-			return loop.After(staleRetry)
+			return loop.After(store.CatchUp)
 		}
 		return p.keep(ctx, v)
 	}

@@ -19,9 +19,6 @@ import (
 )
 
 const (
-	namespaceRetry = 2 * time.Second
-	staleRetry     = 500 * time.Millisecond
-	takenRetry     = 10 * time.Second
 	// hostIPInterval is the time between two writes that only change the host IP: 20 per
 	// second.
 	hostIPInterval = 50 * time.Millisecond
@@ -112,7 +109,7 @@ func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 	case err == nil, apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
-		return loop.After(staleRetry) // the watch will report the change, which triggers a new sync
+		return loop.After(store.CatchUp) // the watch will report the change, which triggers a new sync
 	}
 	return fmt.Errorf("writing pod status: %w", err)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -136,7 +137,7 @@ func (c *RealClaims) sync(ctx context.Context, key loop.Key) error {
 	case c.isVirtualNode(node):
 		return c.tidyReal(ctx, v.real)
 	}
-	return loop.After(takenRetry) // there is no such node
+	return loop.After(engine.TakenRetry) // there is no such node
 }
 
 // realKey returns the key of the real claim for a claim with this UID.
@@ -205,9 +206,9 @@ func (c *RealClaims) begin(ctx context.Context, local *corev1.PersistentVolumeCl
 		c.tell(ctx, local, corev1.EventTypeWarning, refused.Reason, refused.Message)
 		return nil
 	}
-	_, err = c.claims.Note(store.Write(ctx, "PersistentVolumeClaim", c.cfg.Kube.CoreV1().PersistentVolumeClaims(want.Namespace), fieldManager, nil, want))
+	_, err = c.claims.Note(store.Write(ctx, "PersistentVolumeClaim", c.cfg.Kube.CoreV1().PersistentVolumeClaims(want.Namespace), engine.FieldManager, nil, want))
 	if apierrors.IsAlreadyExists(err) {
-		return loop.After(staleRetry)
+		return loop.After(store.CatchUp)
 	}
 	return c.refusedHere(ctx, local, err)
 }

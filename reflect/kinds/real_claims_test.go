@@ -29,6 +29,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -390,7 +391,7 @@ func TestRealClaimsOccupied(t *testing.T) {
 		require.Contains(t, <-s.events.Events, "PersistentVolume pvc-claim-1 exists and is not changed")
 		require.Equal(t, "local-path", s.volume().Spec.StorageClassName)
 		require.NoError(t, s.core.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-claim-1", metav1.DeleteOptions{}))
-		kubetest.Settled(takenRetry, s.core)
+		kubetest.Settled(engine.TakenRetry, s.core)
 		require.Equal(t, "liqo", s.volume().Spec.StorageClassName)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -54,7 +55,7 @@ func (p *Pods) sawLeave(pod *corev1.Pod) {
 // inDoubt reports whether a pod has seemed lost only for a moment. Its deletion may not
 // be recorded yet, because the delete handler and the worker run concurrently.
 func (t *twin) inDoubt(local types.UID, now time.Time) bool {
-	return now.Sub(t.doubted.Begin(local, now)) < staleRetry
+	return now.Sub(t.doubted.Begin(local, now)) < store.CatchUp
 }
 
 // liveLocal reads a local pod (nil if it does not exist) and the current resource version
@@ -77,7 +78,7 @@ func (p *Pods) liveLocal(ctx context.Context, key loop.Key) (*corev1.Pod, string
 func (p *Pods) keep(ctx context.Context, v view) error {
 	want := v.shadow.DeepCopy()
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, offloadingv1beta1.KeptAnnotation, p.now().UTC().Format(time.RFC3339))
-	written, err := v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager}))
+	written, err := v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: engine.FieldManager}))
 	if err != nil {
 		return fmt.Errorf("marking the ShadowPod of a pod that is not known here: %w", err)
 	}

@@ -254,7 +254,7 @@ func (t *tokens) bind(ctx context.Context, v tokenView) (*authenticationv1.Bound
 		v.binding = made
 	}
 	if v.binding.DeletionTimestamp != nil {
-		return nil, loop.After(namespaceRetry) // revoked: a new one can only be created after the end of the deletion
+		return nil, loop.After(engine.NamespaceRetry) // revoked: a new one can only be created after the end of the deletion
 	}
 	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: v.binding.Name, UID: v.binding.UID}, nil
 }
@@ -271,7 +271,7 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 	}
 	owner := metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding", Name: rights.Name, UID: rights.UID}
 	want := forge.BindingSecret(v.token, v.key.Namespace, t.pods.cfg.Node, owner)
-	made, err := v.space.bindings.Note(core.CoreV1().Secrets(v.key.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
+	made, err := v.space.bindings.Note(core.CoreV1().Secrets(v.key.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
 	switch {
 	case err == nil:
 		return made, nil
@@ -284,7 +284,7 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 			return nil
 		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil, loop.After(namespaceRetry)
+		return nil, loop.After(engine.NamespaceRetry)
 	default:
 		return nil, fmt.Errorf("creating the Secret that tokens are bound to: %w", err)
 	}
@@ -303,7 +303,7 @@ func (t *tokens) issue(ctx context.Context, v tokenView, account *corev1.Service
 		request.Spec.Audiences = []string{v.token.Audience}
 	}
 	now := t.pods.cfg.Clock.Now()
-	answer, err := core.ServiceAccounts(v.key.Namespace).CreateToken(ctx, account.Name, request, metav1.CreateOptions{FieldManager: fieldManager})
+	answer, err := core.ServiceAccounts(v.key.Namespace).CreateToken(ctx, account.Name, request, metav1.CreateOptions{FieldManager: engine.FieldManager})
 	if err != nil {
 		t.tell(v.users, fmt.Sprintf("no token of service account %s for cluster %s: %v", account.Name, t.pods.cfg.Destination, err))
 		return fmt.Errorf("asking for a token: %w", err)
@@ -382,7 +382,7 @@ func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 		return err
 	}
 	if used {
-		return loop.After(staleRetry) // the cache is behind
+		return loop.After(store.CatchUp) // the cache is behind
 	}
 	if b := v.binding; b != nil && b.DeletionTimestamp == nil && !v.space.bindings.WasDeleted(b.UID) {
 		if err := v.space.bindings.Delete(ctx, b); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -42,7 +43,7 @@ func (t *tokens) missing(namespace string, all []forge.Token) string {
 // put writes the Secret with the token to the provider.
 func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) error {
 	if v.secret != nil && (v.secret.DeletionTimestamp != nil || !t.ours(v.secret)) {
-		return loop.After(namespaceRetry)
+		return loop.After(engine.NamespaceRetry)
 	}
 	if v.secret != nil && !fixed(v.secret) {
 		return t.patch(ctx, v, want)
@@ -52,7 +53,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 			return err
 		}
 	}
-	_, err := v.space.secrets.Note(t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
+	_, err := v.space.secrets.Note(t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
 	switch {
 	case err == nil:
 		return nil
@@ -62,7 +63,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 			return nil
 		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return loop.After(namespaceRetry)
+		return loop.After(engine.NamespaceRetry)
 	default:
 		return t.notWritten(v, err)
 	}
@@ -86,11 +87,11 @@ func fixed(s *corev1.Secret) bool {
 // patch replaces the token in a Secret. Keys that other clients have added stay.
 func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) error {
 	have := v.secret
-	_, err := v.space.secrets.Note(store.Merge(ctx, "Secret", t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace), fieldManager, have, store.Patch{
+	_, err := v.space.secrets.Note(store.Merge(ctx, "Secret", t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace), engine.FieldManager, have, store.Patch{
 		"metadata": store.Patch{"labels": want.Labels, "annotations": want.Annotations}, "data": want.Data,
 	}))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return loop.After(staleRetry) // the cache is behind
+		return loop.After(store.CatchUp) // the cache is behind
 	}
 	if err != nil {
 		return t.notWritten(v, err)

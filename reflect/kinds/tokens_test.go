@@ -30,6 +30,7 @@ import (
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -502,7 +503,7 @@ func TestTokensOfOthersAreNotTouched(t *testing.T) {
 				have := kubetest.Get(t, tc.in(s).CoreV1().Secrets(tc.ns), token)
 				require.Equal(t, theirs, have)
 				require.NoError(t, tc.in(s).CoreV1().Secrets(tc.ns).Delete(t.Context(), token, metav1.DeleteOptions{}))
-				s.settle(takenRetry)
+				s.settle(engine.TakenRetry)
 				there := kubetest.Get(t, s.remote.CoreV1().Secrets("shop-rome"), token)
 				require.Contains(t, string(there.Data["token"]), "token-")
 			})

@@ -58,6 +58,3 @@ func slimContainers(all []corev1.Container) []corev1.Container {
 	}
 	return slim
 }
-
-// fieldManager identifies the writes of this package in managedFields.
-const fieldManager = "liqod-vkubelet"

@@ -20,6 +20,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -31,7 +32,7 @@ const podsTold = 10
 const (
 	storageProvisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
 	storageProvisionerBeta       = "volume.beta.kubernetes.io/storage-provisioner"
-	claimsRefusedRetry           = takenRetry * 6
+	claimsRefusedRetry           = engine.TakenRetry * 6
 )
 
 // homeVolumes writes the claims of the class liqo in this cluster and their volumes, wherever
@@ -82,14 +83,14 @@ func annotated(key string, value any) store.Patch {
 }
 
 func (h *homeVolumes) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, patch store.Patch) (*corev1.PersistentVolume, error) {
-	return h.volumes.Note(store.Merge(ctx, "PersistentVolume", h.kube.CoreV1().PersistentVolumes(), fieldManager, volume, patch))
+	return h.volumes.Note(store.Merge(ctx, "PersistentVolume", h.kube.CoreV1().PersistentVolumes(), engine.FieldManager, volume, patch))
 }
 
 // claimStore has claims of one namespace or of all.
 type claimStore = *store.Store[*corev1.PersistentVolumeClaim]
 
 func (h *homeVolumes) patchClaim(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim, patch store.Patch, sub ...string) error {
-	_, err := claims.Note(store.Merge(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), fieldManager, claim, patch, sub...))
+	_, err := claims.Note(store.Merge(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), engine.FieldManager, claim, patch, sub...))
 	return err
 }
 
@@ -121,7 +122,7 @@ func (h *homeVolumes) addVolume(ctx context.Context, claim *corev1.PersistentVol
 	if volume.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" { // else nobody knows which namespace had it
 		volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
 	}
-	written, err := h.volumes.Note(h.kube.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: fieldManager}))
+	written, err := h.volumes.Note(h.kube.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: engine.FieldManager}))
 	if err != nil {
 		return nil, fmt.Errorf("creating the PersistentVolume: %w", err)
 	}
@@ -237,7 +238,7 @@ func orRetry(err error) error {
 	if err != nil {
 		return err
 	}
-	return loop.After(takenRetry)
+	return loop.After(engine.TakenRetry)
 }
 
 // discarded removes the annotation from a claim whose second volume is gone.
@@ -260,7 +261,7 @@ func (h *homeVolumes) deleteData(ctx context.Context, claims claimStore, key loo
 		return false, err
 	}
 	h.log.Info("claim with the data deleted", zap.Stringer("key", key))
-	return false, loop.After(staleRetry)
+	return false, loop.After(store.CatchUp)
 }
 
 // deleteEmpty deletes a claim for the data of a claim of a user. A live read confirms that it was never
