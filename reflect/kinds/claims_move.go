@@ -1,12 +1,15 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -54,7 +57,7 @@ func (c *Claims) copyHere(ctx context.Context, v claimView) error {
 // cluster, and then the annotation.
 func (c *Claims) discard(ctx context.Context, v claimView) error {
 	if elsewhere, err := c.elsewhere(ctx, v.local, c.isHere); err != nil || !elsewhere {
-		return orRetry(err)
+		return cmp.Or(err, loop.After(engine.TakenRetry))
 	}
 	if gone, err := c.deleteThere(ctx, v, v.local.UID); err != nil || !gone {
 		return err

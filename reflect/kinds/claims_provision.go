@@ -138,20 +138,15 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 
 // create creates the claim in the provider.
 func (c *Claims) create(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	written, err := v.twin.there.Note(c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
-	switch {
-	case err == nil:
-		return written, nil
-	case apierrors.IsAlreadyExists(err):
-		return nil, taken(ctx, v.twin.there, v.inProvider(), c.reflected, func(*corev1.PersistentVolumeClaim) error {
+	return creation[*corev1.PersistentVolumeClaim]{
+		all: v.twin.there, client: c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote), mine: c.reflected,
+		foreign: func(*corev1.PersistentVolumeClaim) error {
 			c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeTaken, fmt.Sprintf(
 				"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is not changed; waiting until it is gone", v.there(), c.cfg.Destination))
 			return nil
-		})
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil, loop.After(engine.NamespaceRetry)
-	}
-	return nil, c.refusedThere(ctx, v, "creating", err)
+		},
+		failed: func(err error) error { return c.refusedThere(ctx, v, "creating", err) },
+	}.create(ctx, want)
 }
 
 // reflected reports whether a claim of the provider was reflected by this consumer.

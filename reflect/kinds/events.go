@@ -14,9 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
 
@@ -43,7 +45,6 @@ const (
 	eventTries     = 5                // attempts to find the object that an event is about
 	eventHandOver  = 10 * time.Second // time between these attempts if another process should write the event
 	eventBusyPause = time.Second      // delay of each write while pods wait
-	eventPage      = 500              // page size of lists in the consumer
 )
 
 // ErrSubjectUnknown is returned if a Subject cannot decide yet whether an event is about
@@ -114,19 +115,12 @@ func NewEvents(cfg EventsConfig) *Events {
 
 // Run copies events until ctx is done. It may be called once.
 func (e *Events) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	defer e.cfg.Namespaces.Follow(ctx, nil, e.watches)()
-	jobs := make(chan job)
+	var workers sync.WaitGroup
 	for range max(e.cfg.Workers, 1) {
-		wg.Go(func() {
-			for j := range jobs {
-				e.work(ctx, j)
-			}
-		})
+		workers.Go(func() { e.writeDue(ctx) })
 	}
-	e.dispatch(ctx, jobs)
-	close(jobs)
+	workers.Wait()
 	return nil
 }
 
@@ -155,7 +149,7 @@ func (e *Events) seed(ctx context.Context, local string) bool {
 	ours := labels.Set{offloadingv1beta1.OriginLabel: e.cfg.Destination, offloadingv1beta1.NodeNameLabel: e.cfg.Node}.String()
 	told := false
 	for {
-		err := e.listHome(ctx, local, metav1.ListOptions{LabelSelector: ours, Limit: eventPage})
+		err := e.listHome(ctx, local, metav1.ListOptions{LabelSelector: ours})
 		if err == nil {
 			return true
 		}
@@ -170,22 +164,19 @@ func (e *Events) seed(ctx context.Context, local string) bool {
 }
 
 func (e *Events) listHome(ctx context.Context, local string, o metav1.ListOptions) error {
-	for {
-		list, err := e.cfg.Home.CoreV1().Events(local).List(ctx, o)
-		if err != nil {
-			return err
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return e.cfg.Home.CoreV1().Events(local).List(ctx, o)
+	})
+	return pages.EachListItem(ctx, o, func(obj runtime.Object) error {
+		if have, ok := obj.(*corev1.Event); ok {
+			e.backlog.seed(have, time.Now())
 		}
-		for i := range list.Items {
-			e.backlog.seed(&list.Items[i], time.Now())
-		}
-		if o.Continue = list.Continue; o.Continue == "" {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
-// dispatch passes due events to the workers until ctx is done.
-func (e *Events) dispatch(ctx context.Context, jobs chan<- job) {
+// writeDue writes due events until ctx is done.
+func (e *Events) writeDue(ctx context.Context) {
 	for ctx.Err() == nil {
 		if e.cfg.Gate() != nil {
 			_ = loop.Pause(ctx, eventRetry) // the loop condition checks ctx
@@ -193,10 +184,8 @@ func (e *Events) dispatch(ctx context.Context, jobs chan<- job) {
 		}
 		j, wait, ok := e.backlog.next(time.Now())
 		if ok {
-			select {
-			case jobs <- j:
-			case <-ctx.Done():
-			}
+			e.backlog.wake.Notify() // another worker may take the next one
+			e.work(ctx, j)
 			continue
 		}
 		var timer <-chan time.Time

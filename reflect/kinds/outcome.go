@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -83,6 +84,38 @@ func refusalReason(err error) string {
 		}
 	}
 	return offloadingv1beta1.ReasonPodRefused
+}
+
+// creation is the create of an object, and what follows if another object has the name, or the API server
+// refuses it.
+type creation[T store.Object] struct {
+	all    *store.Store[T]
+	client interface {
+		Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+	}
+	// mine reports whether an object belongs to the one that is created for. foreign says that one that does not
+	// has the name.
+	mine    func(have T) bool
+	foreign func(have T) error
+	// ending, unless it is nil, says that the namespace is being deleted. failed returns the error of the sync
+	// for any other error of the create.
+	ending func() error
+	failed func(err error) error
+}
+
+func (c creation[T]) create(ctx context.Context, want T) (T, error) {
+	written, err := c.all.Note(c.client.Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
+	switch {
+	case err == nil:
+		return written, nil
+	case apierrors.IsAlreadyExists(err):
+		return written, taken(ctx, c.all, cache.MetaObjectToName(want), c.mine, c.foreign)
+	case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return written, c.failed(err)
+	case c.ending != nil:
+		return written, errors.Join(c.ending(), loop.After(engine.NamespaceRetry))
+	}
+	return written, loop.After(engine.NamespaceRetry)
 }
 
 // taken reads the object that occupies a name, and returns the error by which the key is tried again. If the object is

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -167,36 +166,45 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err := p.awaitCopies(ctx, v, o, want); err != nil {
 		return err
 	}
-	_, err = v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
-	switch {
-	case err == nil:
-		if started(v.local) {
-			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, offloadingv1beta1.ReasonPodReplaced,
-				fmt.Sprintf("the pod was deleted in cluster %s with its ShadowPod; it is created there again", p.cfg.Destination))
-		}
-		if fields := forge.HostNamespaces(&v.local.Spec); len(fields) > 0 {
-			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasons.HostNamespacesLeftOut,
-				fmt.Sprintf("cluster %s runs the pod without %s: it has a network and processes of its own there", p.cfg.Destination, strings.Join(fields, ", ")))
-		}
-		return nil
-	case apierrors.IsAlreadyExists(err):
-		ours := func(have *offloadingv1beta1.ShadowPod) bool {
-			return have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node
-		}
-		return taken(ctx, v.twin.shadows, v.there(), ours, func(have *offloadingv1beta1.ShadowPod) error {
-			return p.writeStatus(ctx, v.local, p.pending(v.local, reasons.ShadowPodTaken, fmt.Sprintf("a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
-				v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination)))
-		})
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.TwinNamespaceTerminating,
-			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(engine.NamespaceRetry))
-	case isRefusal(err):
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, refusalReason(err),
-			store.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error()))))),
-			fmt.Errorf("creating the ShadowPod: %w", err))
-	default:
-		return fmt.Errorf("creating the ShadowPod: %w", err)
+	if err := p.createShadow(ctx, v, want); err != nil {
+		return err
 	}
+	if started(v.local) {
+		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, offloadingv1beta1.ReasonPodReplaced,
+			fmt.Sprintf("the pod was deleted in cluster %s with its ShadowPod; it is created there again", p.cfg.Destination))
+	}
+	if fields := forge.HostNamespaces(&v.local.Spec); len(fields) > 0 {
+		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasons.HostNamespacesLeftOut,
+			fmt.Sprintf("cluster %s runs the pod without %s: it has a network and processes of its own there", p.cfg.Destination, strings.Join(fields, ", ")))
+	}
+	return nil
+}
+
+func (p *Pods) createShadow(ctx context.Context, v view, want *offloadingv1beta1.ShadowPod) error {
+	pending := func(reason, message string) error {
+		return p.writeStatus(ctx, v.local, p.pending(v.local, reason, message))
+	}
+	_, err := creation[*offloadingv1beta1.ShadowPod]{
+		all: v.twin.shadows, client: p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote),
+		mine: func(have *offloadingv1beta1.ShadowPod) bool {
+			return have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node
+		},
+		foreign: func(have *offloadingv1beta1.ShadowPod) error {
+			return pending(reasons.ShadowPodTaken, fmt.Sprintf("a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
+				v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))
+		},
+		ending: func() error {
+			return pending(reasons.TwinNamespaceTerminating, fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))
+		},
+		failed: func(err error) error {
+			refused := fmt.Errorf("creating the ShadowPod: %w", err)
+			if isRefusal(err) {
+				return errors.Join(pending(refusalReason(err), store.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))), refused)
+			}
+			return refused
+		},
+	}.create(ctx, want)
+	return err
 }
 
 // awaitCopies returns nil when the provider has what a new pod names, as this cluster has it: a
@@ -208,10 +216,10 @@ func (p *Pods) awaitCopies(ctx context.Context, v view, o forge.PodOptions, want
 	var err error
 	for range 2 { // the copy may arrive before the wait for it is noted
 		var is bool
-		if missing, is, err = p.awaited.missing(ctx, v.key.Namespace, want, forge.Tokens(v.local, o), boundSince(v.local)); err == nil && !is {
+		if missing, is, err = p.missing(ctx, v.key.Namespace, want, forge.Tokens(v.local, o), boundSince(v.local)); err == nil && !is {
 			return nil
 		}
-		waited = p.awaited.note(v.key, v.local.UID, missing)
+		waited = p.await(v.key, v.local.UID, missing)
 	}
 	message := fmt.Sprintf("cluster %s does not have %s %s/%s yet as it is here", p.cfg.Destination, missing.Kind, v.key.Namespace, missing.Name)
 	if missing.Name == "" {

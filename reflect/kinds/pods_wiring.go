@@ -91,8 +91,7 @@ type Pods struct {
 	// endings has when namespaces were taken back.
 	endings map[string]time.Time
 	// spent limits the bytes that all statuses write after what is free for each pod.
-	spent   spent
-	awaited awaited
+	spent spent
 }
 
 // NewPods returns a Pods and registers its handlers with the informers; it starts no
@@ -108,7 +107,6 @@ func NewPods(cfg PodsConfig) *Pods {
 		Beside: func() []loop.Key { return p.twinKeys(corev1.NamespaceAll) },
 	}, loop.From(cfg.Pods.Informer(), loop.Self))
 	p.twins, p.tokens = engine.NewSpaces(p.open, p.close), newTokens(p)
-	p.awaited = awaited{clock: cfg.Clock, wake: p.loop.Wake, token: p.tokens.missing, behind: cfg.Behind, pods: map[types.UID]awaiting{}}
 	return p
 }
 
@@ -164,10 +162,6 @@ func (p *Pods) Resync() {
 	p.tokens.resync()
 }
 
-// Settled enqueues the pods that wait for the copy of an object. kind is in lower case, and name
-// is empty if the provider's objects of the kind have just become known.
-func (p *Pods) Settled(namespace, kind, name string) { p.awaited.settled(namespace, kind, name) }
-
 func (p *Pods) mapChanged(namespace string) {
 	p.noteTakenBack(namespace)
 	p.enqueueNamespace(namespace)
@@ -209,6 +203,8 @@ type memo struct {
 	// writes limits the writes of the status, and bytes is the size of those that were free.
 	writes spent
 	bytes  int
+	// awaits is the copy that the pod waits for, or the last one that it waited for.
+	awaits awaiting
 	// last is the last state of the remote pod that was deleted.
 	last *corev1.Pod
 	// withLocal is true if the watch has reported the deletion of the remote pod after
@@ -262,7 +258,6 @@ func (p *Pods) withdrawn(namespace, name string) bool {
 }
 
 func (p *Pods) forget(uid types.UID) {
-	p.awaited.forget(uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.memos, uid)

@@ -132,9 +132,9 @@ func (c *RealClaims) sync(ctx context.Context, key loop.Key) error {
 		return nil // it has the volume of a provider or of its user's choice, or the scheduler is not done
 	}
 	switch {
-	case c.isOwnNode(node):
+	case c.isNode(node, false):
 		return c.provisionReal(ctx, v, node)
-	case c.isVirtualNode(node):
+	case c.isNode(node, true):
 		return c.tidyReal(ctx, v.real)
 	}
 	return loop.After(engine.TakenRetry) // there is no such node
@@ -178,14 +178,10 @@ func (c *RealClaims) giveVolume(ctx context.Context, v realView) error {
 				have.Name, offloadingv1beta1.LocalClaimUIDLabel, v.local.UID)
 		})
 	}
-	if apierrors.IsForbidden(err) {
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, err.Error())
-		return loop.After(claimsRefusedRetry)
-	}
 	if written != nil {
 		c.tell(ctx, v.local, corev1.EventTypeNormal, reasons.ProvisioningSucceeded, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
 	}
-	return err
+	return c.refusedHere(ctx, v.local, err)
 }
 
 // begin creates the real claim.
@@ -345,7 +341,7 @@ func (c *RealClaims) tidyReal(ctx context.Context, real *corev1.PersistentVolume
 		return nil
 	}
 	err := c.claims.ConfirmNone(ctx, keys[0], func(local *corev1.PersistentVolumeClaim) bool {
-		return string(local.UID) == real.Name && !c.isVirtualNode(local.Annotations[forge.SelectedNode])
+		return string(local.UID) == real.Name && !c.isNode(local.Annotations[forge.SelectedNode], true)
 	})
 	if err != nil {
 		return err
@@ -353,14 +349,8 @@ func (c *RealClaims) tidyReal(ctx context.Context, real *corev1.PersistentVolume
 	return c.deleteEmpty(ctx, c.claims, real)
 }
 
-// isVirtualNode reports whether a name is that of a virtual node.
-func (c *RealClaims) isVirtualNode(name string) bool {
+// isNode reports whether a name is that of a virtual node, or of one that is not virtual.
+func (c *RealClaims) isNode(name string, virtual bool) bool {
 	node := store.Known(c.cfg.Nodes.Lister().Get(name))
-	return node != nil && offloadingv1beta1.IsVirtual(node)
-}
-
-// isOwnNode reports whether a name is that of a node of this cluster that is not virtual.
-func (c *RealClaims) isOwnNode(name string) bool {
-	node := store.Known(c.cfg.Nodes.Lister().Get(name))
-	return node != nil && !offloadingv1beta1.IsVirtual(node)
+	return node != nil && offloadingv1beta1.IsVirtual(node) == virtual
 }

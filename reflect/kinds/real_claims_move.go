@@ -1,12 +1,15 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -16,7 +19,7 @@ func (c *RealClaims) moves(ctx context.Context, v realView) (handled bool, err e
 	switch {
 	case v.local.Annotations[offloadingv1beta1.DiscardCopyAnnotation] == offloadingv1beta1.CopyHere:
 		return true, c.discard(ctx, v)
-	case v.volume == nil && v.local.Spec.VolumeName == forge.VolumeName(v.local) && c.isOwnNode(to):
+	case v.volume == nil && v.local.Spec.VolumeName == forge.VolumeName(v.local) && c.isNode(to, false):
 		return true, c.moveHere(ctx, v, to)
 	}
 	return false, nil
@@ -45,7 +48,7 @@ func (c *RealClaims) discard(ctx context.Context, v realView) error {
 		return volume.Labels[corev1beta1.RemoteClusterIDLabel] == ""
 	}
 	if elsewhere, err := c.elsewhere(ctx, v.local, inThisCluster); err != nil || !elsewhere {
-		return orRetry(err)
+		return cmp.Or(err, loop.After(engine.TakenRetry))
 	}
 	if gone, err := c.deleteData(ctx, c.claims, c.realKey(v.local.UID), c.isReal); err != nil || !gone {
 		return err

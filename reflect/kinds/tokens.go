@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -271,23 +270,19 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 	}
 	owner := metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding", Name: rights.Name, UID: rights.UID}
 	want := forge.BindingSecret(v.token, v.key.Namespace, t.pods.cfg.Node, owner)
-	made, err := v.space.bindings.Note(core.CoreV1().Secrets(v.key.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
-	switch {
-	case err == nil:
-		return made, nil
-	case apierrors.IsAlreadyExists(err):
-		ours := func(have *corev1.Secret) bool {
+	return creation[*corev1.Secret]{
+		all: v.space.bindings, client: core.CoreV1().Secrets(v.key.Namespace),
+		mine: func(have *corev1.Secret) bool {
 			return labels.SelectorFromSet(want.Labels).Matches(labels.Set(have.Labels))
-		}
-		return nil, taken(ctx, v.space.bindings, v.key, ours, func(have *corev1.Secret) error {
+		},
+		foreign: func(have *corev1.Secret) error {
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: Secret %s/%s is not liqod's (labels %v); waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name, want.Labels))
 			return nil
-		})
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil, loop.After(engine.NamespaceRetry)
-	default:
-		return nil, fmt.Errorf("creating the Secret that tokens are bound to: %w", err)
-	}
+		},
+		failed: func(err error) error {
+			return fmt.Errorf("creating the Secret that tokens are bound to: %w", err)
+		},
+	}.create(ctx, want)
 }
 
 // issue requests a token and writes it to the provider.
@@ -398,19 +393,11 @@ func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 
 // usedLive reports, by a live read, whether any pod uses the token.
 func (t *tokens) usedLive(ctx context.Context, tw *twin, key loop.Key) (bool, error) {
-	list, err := t.pods.cfg.Home.CoreV1().Pods(key.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", t.pods.cfg.Node).String(),
-	})
-	if err != nil {
-		return false, fmt.Errorf("confirming that no pod uses a token: %w", err)
-	}
-	for i := range list.Items {
-		pod := &list.Items[i]
-		if slices.ContainsFunc(t.pods.tokensOfBoth(pod), named(key.Name)) && t.needs(tw, pod, key.Name, true) {
-			return true, nil
-		}
-	}
-	return false, nil
+	ofNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", t.pods.cfg.Node).String()}
+	all, err := store.Find[*corev1.Pod](ctx, "pod", t.pods.cfg.Home.CoreV1().Pods(key.Namespace), ofNode)
+	return slices.ContainsFunc(all, func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(t.pods.tokensOfBoth(pod), named(key.Name)) && t.needs(tw, pod, key.Name, true)
+	}), err
 }
 
 // linger returns how much longer an unused token is kept. It returns 0 if tokens are

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -53,20 +52,15 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 			return err
 		}
 	}
-	_, err := v.space.secrets.Note(t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: engine.FieldManager}))
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsAlreadyExists(err):
-		return taken(ctx, v.space.secrets, loop.Key{Namespace: want.Namespace, Name: want.Name}, t.ours, func(have *corev1.Secret) error {
+	_, err := creation[*corev1.Secret]{
+		all: v.space.secrets, client: t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace), mine: t.ours,
+		foreign: func(have *corev1.Secret) error {
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: its Secret %s/%s is not this cluster's; waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name))
 			return nil
-		})
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return loop.After(engine.NamespaceRetry)
-	default:
-		return t.notWritten(v, err)
-	}
+		},
+		failed: func(err error) error { return t.notWritten(v, err) },
+	}.create(ctx, want)
+	return err
 }
 
 // notWritten records an event if the provider rejects the Secret, and returns the error
@@ -90,13 +84,13 @@ func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) er
 	_, err := v.space.secrets.Note(store.Merge(ctx, "Secret", t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace), engine.FieldManager, have, store.Patch{
 		"metadata": store.Patch{"labels": want.Labels, "annotations": want.Annotations}, "data": want.Data,
 	}))
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(store.CatchUp) // the cache is behind
 	}
-	if err != nil {
-		return t.notWritten(v, err)
-	}
-	return nil
+	return t.notWritten(v, err)
 }
 
 // remove deletes the Secret with a token in the provider.

@@ -233,14 +233,6 @@ func (h *homeVolumes) elsewhere(ctx context.Context, claim *corev1.PersistentVol
 	return claimOf(volume) != nil && volume.Spec.ClaimRef.UID == claim.UID && volume.DeletionTimestamp == nil && !here(volume), nil
 }
 
-// orRetry returns err, or else a delay.
-func orRetry(err error) error {
-	if err != nil {
-		return err
-	}
-	return loop.After(engine.TakenRetry)
-}
-
 // discarded removes the annotation from a claim whose second volume is gone.
 func (h *homeVolumes) discarded(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim) error {
 	return h.patchClaim(ctx, claims, claim, annotated(offloadingv1beta1.DiscardCopyAnnotation, nil))
