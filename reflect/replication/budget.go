@@ -83,7 +83,7 @@ func (b *budget) take(n int, now time.Time) time.Duration {
 // asks makes room for the answers to what this cluster has changed in home.
 func (p *pair[T]) asks(home T) error {
 	asked := p.kind.empty()
-	p.kind.push(home, asked)
+	p.push(home, asked)
 	body, err := json.Marshal(asked)
 	if err != nil {
 		return fmt.Errorf("measuring %s %s: %w", p.of.name, home.GetName(), err)

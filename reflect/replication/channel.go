@@ -147,6 +147,18 @@ func (c *channel[T]) both(name string) (home, remote T) {
 		store.Cached[T](c.remote.GetStore(), cache.NewObjectName(c.cfg.remoteNamespace(), name))
 }
 
+// copyOf returns have, which may be changed then, or a new object of that name.
+func (c *channel[T]) copyOf(have T, namespace, name string) T {
+	var none T
+	if have != none {
+		return have.DeepCopy()
+	}
+	o := c.of.empty()
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
+}
+
 // here and there return the clients for this cluster and for the peer.
 func (c *channel[T]) here() writer[T]  { return c.of.client(c.cfg.Liqo, c.local) }
 func (c *channel[T]) there() writer[T] { return c.of.client(c.way.Liqo, c.cfg.remoteNamespace()) }

@@ -27,17 +27,14 @@ type pushed[T store.Applied[T]] struct {
 	// push copies the spec of home to remote and keeps the parts of remote that keep has
 	// marked.
 	push func(home, remote T)
-	// keep marks what remote requests and home does not, so that push keeps it. kept
-	// reports whether anything is marked. For a missing home object the caller passes an
-	// empty one.
+	// keep marks what remote requests and home does not, so that push keeps it. For a missing
+	// home object the caller passes an empty one.
 	keep func(home, remote T)
-	kept func(remote T) bool
 	// pull copies the status of remote to home.
 	pull func(remote, home T)
-	// fail writes to the status of home why it is not replicated. mend removes this
-	// message.
+	// fail writes to the status of home why it is not replicated. Without a message, it removes
+	// what it has written.
 	fail func(message string, now time.Time, home T)
-	mend func(home T)
 	// late: the home object is created only after virtual nodes, and so some time after its
 	// namespace.
 	late bool
@@ -79,18 +76,11 @@ func namespaceMaps(clusterID string, liqo versioned.Interface) pushed[*offloadin
 			},
 		},
 		late: true,
-		push: func(home, remote nm) {
-			mark(remote, clusterID)
-			pushDesired(home, remote)
-		},
+		push: pushDesired,
 		keep: keepDesired,
-		kept: func(remote nm) bool { return remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] != "" },
 		pull: pullNamespaceMap,
 		fail: func(message string, now time.Time, home nm) {
-			home.Status.Conditions = failed(home, home.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady, message, now)
-		},
-		mend: func(home nm) {
-			home.Status.Conditions = mended(home.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+			failed(home, &home.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady, message, now)
 		},
 		wanted: func(ctx context.Context, peer string) (bool, error) { return namespaceMapWanted(ctx, liqo, peer) },
 	}
@@ -105,17 +95,10 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 		return // the provider has not answered yet: its previous answer stays
 	}
 	before := home.Status
+	same := maps.Equal(desiredHere(remote), home.Spec.DesiredMapping)
+	generation := observed(remote, home, remote.Status.ObservedGeneration, before.ObservedGeneration, same)
 	home.Status = offloadingv1beta1.NamespaceMapStatus{
-		ObservedGeneration: before.ObservedGeneration,
-		Conditions:         acceptable(remote.Status.Conditions, before.ObservedGeneration),
-	}
-	// The generations of the two objects are independent. If the provider has observed the
-	// newest copy and the copy equals home, it has observed the newest generation of home.
-	if remote.Status.ObservedGeneration == remote.Generation && maps.Equal(desiredHere(remote), home.Spec.DesiredMapping) {
-		home.Status.ObservedGeneration = home.Generation
-	}
-	for i := range home.Status.Conditions {
-		home.Status.Conditions[i].ObservedGeneration = home.Status.ObservedGeneration
+		ObservedGeneration: generation, Conditions: acceptable(remote.Status.Conditions, generation),
 	}
 	for ns, answer := range remote.Status.CurrentMapping {
 		name, asked := home.Spec.DesiredMapping[ns]
@@ -144,12 +127,20 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 
 // knownPhase reports whether the API defines the phase.
 func knownPhase(phase offloadingv1beta1.MappingPhase) bool {
-	switch phase {
-	case offloadingv1beta1.MappingAccepted, offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingTerminating:
-		return true
-	default:
-		return false
+	return slices.Contains([]offloadingv1beta1.MappingPhase{
+		offloadingv1beta1.MappingAccepted, offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingTerminating,
+	}, phase)
+}
+
+// observed returns the generation of written that the cluster with the object received has observed. The
+// generations of the two objects are independent. If that cluster has observed the newest generation of its
+// object, and that has the same spec, it has observed the newest generation of written. Otherwise the
+// answer is the one before.
+func observed(received, written metav1.Object, answered, before int64, same bool) int64 {
+	if same && answered == received.GetGeneration() {
+		return written.GetGeneration()
 	}
+	return before
 }
 
 // acceptable returns the conditions of a peer that are valid in this cluster. One invalid
@@ -175,20 +166,17 @@ const maxMessage = 2048
 
 func bounded(message string) string { return store.Clip(message, maxMessage) }
 
-// failed returns the conditions with one that says why an object is not replicated.
-func failed(home metav1.Object, have []metav1.Condition, kind, message string, now time.Time) []metav1.Condition {
-	have = slices.Clone(have)
-	store.SetCondition(&have, metav1.Condition{
+// failed sets the condition that says why an object is not replicated. Without a message, it removes it.
+func failed(home metav1.Object, have *[]metav1.Condition, kind, message string, now time.Time) {
+	if message == "" {
+		*have = slices.DeleteFunc(*have, func(c metav1.Condition) bool {
+			return c.Type == kind && c.Reason == offloadingv1beta1.ReasonReplicationFailed
+		})
+		return
+	}
+	store.SetCondition(have, metav1.Condition{
 		Type: kind, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed,
 		Message: bounded(message), ObservedGeneration: home.GetGeneration(), LastTransitionTime: metav1.NewTime(now),
-	})
-	return have
-}
-
-// mended returns the conditions without that of failed.
-func mended(have []metav1.Condition, kind string) []metav1.Condition {
-	return slices.DeleteFunc(slices.Clone(have), func(c metav1.Condition) bool {
-		return c.Type == kind && c.Reason == offloadingv1beta1.ReasonReplicationFailed
 	})
 }
 

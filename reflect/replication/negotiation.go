@@ -30,21 +30,17 @@ func resourceRequests(clusterID string, wanted func(ctx context.Context, peer st
 				return f.Sharing().V1alpha1().ResourceRequests().Informer()
 			},
 		},
-		push: func(home, remote rr) {
-			mark(remote, clusterID)
-			remote.Spec = *home.Spec.DeepCopy()
-		},
+		push: func(home, remote rr) { remote.Spec = *home.Spec.DeepCopy() },
 		keep: func(_, _ rr) {},
-		kept: func(rr) bool { return false },
 		pull: pullRequest,
 		fail: func(message string, _ time.Time, home rr) {
-			home.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: home.Status.ObservedGeneration,
-				Phase: sharingv1alpha1.RequestPending, Reason: sharingv1alpha1.ReasonReplicationFailed, Message: bounded(message)}
-		},
-		mend: func(home rr) {
-			if home.Status.Reason == sharingv1alpha1.ReasonReplicationFailed {
-				home.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: home.Status.ObservedGeneration}
+			status := sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: home.Status.ObservedGeneration}
+			if message != "" {
+				status.Phase, status.Reason, status.Message = sharingv1alpha1.RequestPending, sharingv1alpha1.ReasonReplicationFailed, bounded(message)
+			} else if home.Status.Reason != sharingv1alpha1.ReasonReplicationFailed {
+				return
 			}
+			home.Status = status
 		},
 		wanted: wanted,
 	}
@@ -56,12 +52,10 @@ func pullRequest(remote, home *sharingv1alpha1.ResourceRequest) {
 	if remote.Status.ObservedGeneration == 0 {
 		return
 	}
-	observed := home.Status.ObservedGeneration
-	if remote.Status.ObservedGeneration == remote.Generation && equality.Semantic.DeepEqual(remote.Spec, home.Spec) {
-		observed = home.Generation
+	home.Status = sharingv1alpha1.ResourceRequestStatus{
+		ObservedGeneration: observed(remote, home, remote.Status.ObservedGeneration, home.Status.ObservedGeneration, equality.Semantic.DeepEqual(remote.Spec, home.Spec)),
+		Phase:              remote.Status.Phase, Reason: bounded(remote.Status.Reason), Message: bounded(remote.Status.Message),
 	}
-	home.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: observed,
-		Phase: remote.Status.Phase, Reason: bounded(remote.Status.Reason), Message: bounded(remote.Status.Message)}
 }
 
 // resourceOffers describes the replication of ResourceOffers from one provider to this
@@ -91,10 +85,7 @@ func resourceOffers(clusterID, provider string) pulled[*sharingv1alpha1.Resource
 			remote.Status = sharingv1alpha1.ResourceOfferStatus{ObservedGeneration: remote.Generation, Phase: sharingv1alpha1.OfferRefused,
 				Reason: sharingv1alpha1.ReasonInvalidOffer, Message: bounded(why.Error())}
 		},
-		take: func(remote, home ro) {
-			mark(home, provider)
-			home.Spec = *remote.Spec.DeepCopy()
-		},
+		take:   func(remote, home ro) { home.Spec = *remote.Spec.DeepCopy() },
 		answer: answerOffer,
 		used:   func(home ro) bool { return home.Status.VirtualNode != "" },
 		ended:  func(home ro) bool { return home.Spec.WithdrawalTimestamp != nil },
@@ -110,10 +101,7 @@ func answerOffer(home, remote *sharingv1alpha1.ResourceOffer) {
 	if home.Status.ObservedGeneration == 0 {
 		return // there is no answer yet
 	}
-	observed := remote.Status.ObservedGeneration
-	if home.Status.ObservedGeneration == home.Generation && equality.Semantic.DeepEqual(home.Spec, remote.Spec) {
-		observed = remote.Generation
-	}
+	generation := observed(home, remote, home.Status.ObservedGeneration, remote.Status.ObservedGeneration, equality.Semantic.DeepEqual(home.Spec, remote.Spec))
 	remote.Status = home.Status
-	remote.Status.ObservedGeneration = observed
+	remote.Status.ObservedGeneration = generation
 }

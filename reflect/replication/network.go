@@ -44,19 +44,12 @@ func configurationsOut(clusterID string, published func(ctx context.Context, pee
 	k.concerns, k.selector = namedAsPeer, ofOrigin(clusterID)
 	return pushed[configuration]{
 		kind: k,
-		push: func(home, remote configuration) {
-			mark(remote, clusterID)
-			remote.Spec = *home.Spec.DeepCopy()
-		},
+		push: func(home, remote configuration) { remote.Spec = *home.Spec.DeepCopy() },
 		// A restored cluster publishes its Configuration again: nothing of the copy is kept.
 		keep: func(_, _ configuration) {},
-		kept: func(configuration) bool { return false },
 		pull: answerConfiguration,
 		fail: func(message string, now time.Time, home configuration) {
-			home.Status.Conditions = failed(home, home.Status.Conditions, networkingv1beta1.ConditionReady, message, now)
-		},
-		mend: func(home configuration) {
-			home.Status.Conditions = mended(home.Status.Conditions, networkingv1beta1.ConditionReady)
+			failed(home, &home.Status.Conditions, networkingv1beta1.ConditionReady, message, now)
 		},
 		wanted: published,
 	}
@@ -65,7 +58,7 @@ func configurationsOut(clusterID string, published func(ctx context.Context, pee
 // configurationsIn describes the replication of a peer's Configuration for this cluster to
 // this cluster. It is for peers that cannot dial this cluster; others push theirs. held
 // reports whether this cluster still publishes a Configuration for the peer.
-func configurationsIn(clusterID, peer string, held func() bool) pulled[configuration] {
+func configurationsIn(clusterID string, held func() bool) pulled[configuration] {
 	k := configurationKind()
 	k.loop = "ConfigurationOfPeer"
 	k.concerns, k.selector = func(_, name string) bool { return name == clusterID }, offloadingv1beta1.ReplicatedLabel+"!=true"
@@ -82,10 +75,7 @@ func configurationsIn(clusterID, peer string, held func() bool) pulled[configura
 				Message: bounded(fmt.Sprintf("cluster %s does not use it: %s", clusterID, why)), ObservedGeneration: remote.Generation,
 			})
 		},
-		take: func(remote, home configuration) {
-			mark(home, peer)
-			home.Spec = *remote.Spec.DeepCopy()
-		},
+		take:   func(remote, home configuration) { home.Spec = *remote.Spec.DeepCopy() },
 		answer: answerConfiguration,
 		used:   func(configuration) bool { return held() },
 		ended:  func(configuration) bool { return false },
@@ -100,10 +90,8 @@ func answerConfiguration(received, written configuration) {
 	if received.Status.ObservedGeneration == 0 {
 		return
 	}
-	status := networkingv1beta1.ConfigurationStatus{ObservedGeneration: written.Status.ObservedGeneration}
-	// The generations of the two objects are independent, as those of NamespaceMaps are.
-	if received.Status.ObservedGeneration == received.Generation && equality.Semantic.DeepEqual(received.Spec, written.Spec) {
-		status.ObservedGeneration = written.Generation
+	status := networkingv1beta1.ConfigurationStatus{
+		ObservedGeneration: observed(received, written, received.Status.ObservedGeneration, written.Status.ObservedGeneration, equality.Semantic.DeepEqual(received.Spec, written.Spec)),
 	}
 	for _, c := range acceptable(received.Status.Conditions, status.ObservedGeneration) {
 		if c.Type == networkingv1beta1.ConditionReady {

@@ -140,7 +140,7 @@ func (n *networks) out() *pair[*conf] {
 }
 
 func (n *networks) in(held bool) *pull[*conf] {
-	p := newPull(n.cfg, configurationsIn("rome", "milan", func() bool { return held }), n.cfg.Configurations.Informer(), "milan", n.way())
+	p := newPull(n.cfg, configurationsIn("rome", func() bool { return held }), n.cfg.Configurations.Informer(), "milan", n.way())
 	require.NoError(n.t, p.wire())
 	p.factory.Start(n.t.Context().Done())
 	p.factory.WaitForCacheSync(n.t.Context().Done())
@@ -195,7 +195,7 @@ func TestConfigurationOut(t *testing.T) {
 	require.Len(t, ready, 1)
 	require.Equal(t, networkingv1beta1.ReasonReplicationFailed, ready[0].Reason)
 	mended := &conf{Status: networkingv1beta1.ConfigurationStatus{Conditions: ready}}
-	configurationsOut("rome", nil).mend(mended)
+	configurationsOut("rome", nil).fail("", time.Time{}, mended)
 	require.Empty(t, mended.Status.Conditions)
 }
 

@@ -72,14 +72,19 @@ func (p *pair[T]) replicate(ctx context.Context, home, remote T) error {
 	return p.equal(ctx, home, remote)
 }
 
+// push is kind.push, and marks remote as a copy.
+func (p *pair[T]) push(home, remote T) {
+	mark(remote, p.cfg.ClusterID)
+	p.kind.push(home, remote)
+}
+
 func (p *pair[T]) create(ctx context.Context, home T) error {
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
-	remote := p.kind.empty()
-	remote.SetNamespace(p.cfg.remoteNamespace())
-	remote.SetName(home.GetName())
-	p.kind.push(home, remote)
+	var none T
+	remote := p.copyOf(none, p.cfg.remoteNamespace(), home.GetName())
+	p.push(home, remote)
 	_, err := p.there().Create(ctx, remote, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return p.adopt(ctx, home)
@@ -117,7 +122,7 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 		}
 		p.kind.keep(home, next)
 	}
-	p.kind.push(home, next)
+	p.push(home, next)
 	if !equality.Semantic.DeepEqual(next, remote) {
 		if err := p.verify(ctx); err != nil {
 			return err
@@ -135,7 +140,7 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	}
 	answered := home.DeepCopy()
 	if !p.refused() {
-		p.kind.mend(answered)
+		p.kind.fail("", p.cfg.Clock.Now(), answered)
 	}
 	p.kind.pull(remote, answered)
 	if equality.Semantic.DeepEqual(answered, home) {

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,10 +84,7 @@ func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
 	if why := p.kind.check(remote); why != nil {
 		return p.refuse(ctx, remote, why)
 	}
-	switch {
-	case home == none:
-		return p.create(ctx, remote)
-	case home.GetDeletionTimestamp() != nil:
+	if home != none && home.GetDeletionTimestamp() != nil {
 		return nil // the end of the deletion triggers a new sync, which creates it again
 	}
 	return p.equal(ctx, home, remote)
@@ -98,53 +96,35 @@ func (p *pull[T]) refuse(ctx context.Context, remote T, why error) error {
 	return p.tell(ctx, next, remote)
 }
 
-func (p *pull[T]) create(ctx context.Context, remote T) error {
+// equal copies the spec to this cluster and the status to the peer, where they differ. home is nil if
+// there is no copy.
+func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
+	next := p.copyOf(home, p.local, remote.GetName())
+	mark(next, p.peer)
+	p.kind.take(remote, next)
+	if equality.Semantic.DeepEqual(next, home) {
+		answered := remote.DeepCopy()
+		p.kind.answer(home, answered)
+		return p.tell(ctx, answered, remote)
+	}
 	// An object from an unverified cluster must not be copied.
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
-	home := p.kind.empty()
-	home.SetNamespace(p.local)
-	home.SetName(remote.GetName())
-	p.kind.take(remote, home)
-	if err := p.afford(home, pulledCost); err != nil {
+	if err := p.afford(next, pulledCost); err != nil {
 		return err
 	}
-	_, err := p.here().Create(ctx, home, metav1.CreateOptions{})
+	var none T
+	_, err := store.Write(ctx, "the copy of "+p.kind.name, p.here(), "", home, next)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return loop.After(cacheDelay)
 	case apierrors.IsInvalid(err): // the API server of the peer may accept more
-		return p.refuse(ctx, remote, err)
-	case err != nil:
-		return fmt.Errorf("creating the copy of %s %s: %w", p.kind.name, remote.GetName(), err)
+		return p.refuse(ctx, remote, errors.Unwrap(err))
+	case home != none && apierrors.IsNotFound(err):
+		return nil // the end of the deletion triggers a new sync
 	}
-	return nil
-}
-
-// equal copies the spec to this cluster and the status to the peer, where they differ.
-func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
-	next := home.DeepCopy()
-	p.kind.take(remote, next)
-	if !equality.Semantic.DeepEqual(next, home) {
-		if err := p.verify(ctx); err != nil {
-			return err
-		}
-		if err := p.afford(next, pulledCost); err != nil {
-			return err
-		}
-		_, err := p.here().Update(ctx, next, metav1.UpdateOptions{})
-		if apierrors.IsInvalid(err) {
-			return p.refuse(ctx, remote, err)
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)
-		}
-		return nil // the update triggers a new sync, which writes the status
-	}
-	answered := remote.DeepCopy()
-	p.kind.answer(home, answered)
-	return p.tell(ctx, answered, remote)
+	return err // a write triggers a new sync, which writes the status
 }
 
 // tell writes the status in the peer, if it has changed.

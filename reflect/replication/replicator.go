@@ -193,7 +193,7 @@ func (c *Config) flows(peer string, way Peer) []flow {
 			_, ok, err := own.GetStore().GetByKey(corev1beta1.TenantNamespace(peer) + "/" + peer)
 			return ok || err != nil
 		}
-		out = append(out, newPull(*c, configurationsIn(c.ClusterID, peer, held), own, peer, way))
+		out = append(out, newPull(*c, configurationsIn(c.ClusterID, held), own, peer, way))
 	}
 	return out
 }
