@@ -48,12 +48,12 @@ type Informers struct {
 }
 
 // InformerOf returns the informer of a kind, of which example is an object. It is created if it
-// does not exist. client is that of the namespace, and belongs to clientset. An Informer of package
+// does not exist. client is that of the namespace. An Informer of package
 // kube/store needs less memory and fewer goroutines than one of client-go.
-func InformerOf[L runtime.Object](in Informers, clientset any, client store.Client[L], example runtime.Object) *store.Informer {
+func InformerOf[L runtime.Object](in Informers, client store.Client[L], example runtime.Object) *store.Informer {
 	kind := fmt.Sprintf("%T", example)
 	if in.byType[kind] == nil {
-		i := store.NewInformer(clientset, client, example, func(o *metav1.ListOptions) { o.LabelSelector = in.selector })
+		i := store.NewInformer(in.Kube, client, example, func(o *metav1.ListOptions) { o.LabelSelector = in.selector })
 		i.Transform = in.transform
 		in.byType[kind] = i
 	}

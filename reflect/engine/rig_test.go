@@ -36,7 +36,7 @@ const tenant = "liqo-tenant-milan"
 // configMaps returns a Kind like those of package kinds.
 func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
 	watch := func(in Informers) *store.Informer {
-		return InformerOf(in, in.Kube, in.Kube.CoreV1().ConfigMaps(in.Namespace), &corev1.ConfigMap{})
+		return InformerOf(in, in.Kube.CoreV1().ConfigMaps(in.Namespace), &corev1.ConfigMap{})
 	}
 	return Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
 		Resource: "configmap", Local: watch, Remote: watch,

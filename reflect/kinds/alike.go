@@ -7,7 +7,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
@@ -20,25 +19,36 @@ type objects[T any, L runtime.Object] interface {
 	store.Client[L]
 }
 
-// alike describes the watches and clients of a kind that is the same in both clusters.
-func alike[T engine.Object, L runtime.Object](resource string, example T, client func(kubernetes.Interface, string) objects[T, L]) engine.Kind[T, T] {
-	watch := func(in engine.Informers) *store.Informer {
-		return engine.InformerOf[L](in, in.Kube, client(in.Kube, in.Namespace), example)
-	}
-	return engine.Kind[T, T]{
-		Resource: resource, Local: watch, Remote: watch,
-		Reader: func(c engine.Clients, namespace string) store.Getter[T] { return client(c.Kube, namespace) },
-		Writer: func(c engine.Clients, namespace string) engine.Writer[T] { return client(c.Kube, namespace) },
+// clientOf returns the client of a kind in a namespace.
+type clientOf[T any, L runtime.Object] func(c engine.Clients, namespace string) objects[T, L]
+
+// kindBetween describes the watches and clients of a kind. local and remote are examples.
+func kindBetween[T, R engine.Object, L, M runtime.Object](resource string, local T, home clientOf[T, L], remote R, there clientOf[R, M]) engine.Kind[T, R] {
+	return engine.Kind[T, R]{
+		Resource: resource,
+		Local: func(in engine.Informers) *store.Informer {
+			return engine.InformerOf(in, home(in.Clients, in.Namespace), local)
+		},
+		Remote: func(in engine.Informers) *store.Informer {
+			return engine.InformerOf(in, there(in.Clients, in.Namespace), remote)
+		},
+		Reader: func(c engine.Clients, namespace string) store.Getter[T] { return home(c, namespace) },
+		Writer: func(c engine.Clients, namespace string) engine.Writer[R] { return there(c, namespace) },
 		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return client(c.Kube, namespace).List(ctx, opts)
+			return there(c, namespace).List(ctx, opts)
 		},
 	}
 }
 
+// alike is kindBetween for a kind that is the same in both clusters.
+func alike[T engine.Object, L runtime.Object](resource string, example T, of clientOf[T, L]) engine.Kind[T, T] {
+	return kindBetween(resource, example, of, example, of)
+}
+
 // ConfigMaps returns the description of reflected ConfigMaps.
 func ConfigMaps() engine.Description {
-	k := alike("configmap", &corev1.ConfigMap{}, func(c kubernetes.Interface, namespace string) objects[*corev1.ConfigMap, *corev1.ConfigMapList] {
-		return c.CoreV1().ConfigMaps(namespace)
+	k := alike("configmap", &corev1.ConfigMap{}, func(c engine.Clients, namespace string) objects[*corev1.ConfigMap, *corev1.ConfigMapList] {
+		return c.Kube.CoreV1().ConfigMaps(namespace)
 	})
 	k.Forge = func(local *corev1.ConfigMap, s engine.Scope) (*corev1.ConfigMap, error) {
 		return forge.ConfigMap(local, s.ObjectOptions)
@@ -63,8 +73,8 @@ func ConfigMaps() engine.Description {
 // Secrets returns the description of reflected Secrets. Tokens of service accounts are
 // not reflected.
 func Secrets() engine.Description {
-	k := alike("secret", &corev1.Secret{}, func(c kubernetes.Interface, namespace string) objects[*corev1.Secret, *corev1.SecretList] {
-		return c.CoreV1().Secrets(namespace)
+	k := alike("secret", &corev1.Secret{}, func(c engine.Clients, namespace string) objects[*corev1.Secret, *corev1.SecretList] {
+		return c.Kube.CoreV1().Secrets(namespace)
 	})
 	k.Forge = func(local *corev1.Secret, s engine.Scope) (*corev1.Secret, error) {
 		return forge.Secret(local, s.ObjectOptions)
@@ -75,8 +85,8 @@ func Secrets() engine.Description {
 }
 
 func serviceKind() engine.Kind[*corev1.Service, *corev1.Service] {
-	return alike("service", &corev1.Service{}, func(c kubernetes.Interface, namespace string) objects[*corev1.Service, *corev1.ServiceList] {
-		return c.CoreV1().Services(namespace)
+	return alike("service", &corev1.Service{}, func(c engine.Clients, namespace string) objects[*corev1.Service, *corev1.ServiceList] {
+		return c.Kube.CoreV1().Services(namespace)
 	})
 }
 
@@ -92,8 +102,8 @@ func Services() engine.Description {
 
 // Ingresses returns the description of reflected Ingresses.
 func Ingresses() engine.Description {
-	k := alike("ingress", &networkingv1.Ingress{}, func(c kubernetes.Interface, namespace string) objects[*networkingv1.Ingress, *networkingv1.IngressList] {
-		return c.NetworkingV1().Ingresses(namespace)
+	k := alike("ingress", &networkingv1.Ingress{}, func(c engine.Clients, namespace string) objects[*networkingv1.Ingress, *networkingv1.IngressList] {
+		return c.Kube.NetworkingV1().Ingresses(namespace)
 	})
 	k.Forge = func(local *networkingv1.Ingress, s engine.Scope) (*networkingv1.Ingress, error) {
 		return forge.Ingress(local, s.ObjectOptions, s.IngressClasses)

@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -20,46 +19,31 @@ import (
 // services is the setting of Services: an EndpointSlice without reflection annotations
 // follows its Service.
 func EndpointSlices(services engine.Setting, external forge.External) engine.Description {
-	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
-		Resource: "endpointslice",
-		Local: func(in engine.Informers) *store.Informer {
-			return engine.InformerOf(in, in.Kube, in.Kube.DiscoveryV1().EndpointSlices(in.Namespace), &discoveryv1.EndpointSlice{})
-		},
-		Remote: func(in engine.Informers) *store.Informer {
-			return engine.InformerOf(in, in.Liqo, in.Liqo.OffloadingV1beta1().ShadowEndpointSlices(in.Namespace), &offloadingv1beta1.ShadowEndpointSlice{})
-		},
-		Reader: func(c engine.Clients, namespace string) store.Getter[*discoveryv1.EndpointSlice] {
-			return c.Kube.DiscoveryV1().EndpointSlices(namespace)
-		},
-		Writer: func(c engine.Clients, namespace string) engine.Writer[*offloadingv1beta1.ShadowEndpointSlice] {
-			return c.Liqo.OffloadingV1beta1().ShadowEndpointSlices(namespace)
-		},
-		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return c.Liqo.OffloadingV1beta1().ShadowEndpointSlices(namespace).List(ctx, opts)
-		},
-		Forge: func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
-			return forge.EndpointSlice(local, s.ObjectOptions, placeOf(s), external), nil
-		},
-		Foreign: func(local *discoveryv1.EndpointSlice, s engine.Scope) bool {
-			return forge.ForeignEndpointSlice(local, s.ObjectOptions)
-		},
-		HasEndpoints: true,
-		Derived:      true, // after a restored backup stale addresses must not remain for long
-		Merge:        forge.MergeEndpointSlice,
-		Whole:        true, // the type is defined by liqod, and the consumer writes the whole spec
-		Replaces:     forge.ReplacesEndpointSlice,
-		Misleads:     forge.MisleadsEndpointSlice,
-		Chosen: func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
-			var service *corev1.Service
-			if services.Workers > 0 {
-				service = serviceOf(local, s.Home)
-			}
-			yes, conflict := forge.ReflectsSlice(services.Policy, local.Annotations, service)
-			if conflict {
-				return yes, engine.BothAnnotations
-			}
-			return yes, ""
-		},
+	k := kindBetween("endpointslice", &discoveryv1.EndpointSlice{}, func(c engine.Clients, namespace string) objects[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList] {
+		return c.Kube.DiscoveryV1().EndpointSlices(namespace)
+	}, &offloadingv1beta1.ShadowEndpointSlice{}, func(c engine.Clients, namespace string) objects[*offloadingv1beta1.ShadowEndpointSlice, *offloadingv1beta1.ShadowEndpointSliceList] {
+		return c.Liqo.OffloadingV1beta1().ShadowEndpointSlices(namespace)
+	})
+	k.Forge = func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
+		return forge.EndpointSlice(local, s.ObjectOptions, placeOf(s), external), nil
+	}
+	k.Foreign = func(local *discoveryv1.EndpointSlice, s engine.Scope) bool {
+		return forge.ForeignEndpointSlice(local, s.ObjectOptions)
+	}
+	k.HasEndpoints = true
+	k.Derived = true // after a restored backup stale addresses must not remain for long
+	k.Whole = true   // the type is defined by liqod, and the consumer writes the whole spec
+	k.Merge, k.Replaces, k.Misleads = forge.MergeEndpointSlice, forge.ReplacesEndpointSlice, forge.MisleadsEndpointSlice
+	k.Chosen = func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
+		var service *corev1.Service
+		if services.Workers > 0 {
+			service = serviceOf(local, s.Home)
+		}
+		yes, conflict := forge.ReflectsSlice(services.Policy, local.Annotations, service)
+		if conflict {
+			return yes, engine.BothAnnotations
+		}
+		return yes, ""
 	}
 	if services.Workers > 0 {
 		k.Related = []engine.Related{{Informer: serviceKind().Local, Keys: slicesOf}}

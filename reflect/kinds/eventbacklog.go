@@ -74,7 +74,8 @@ type entry struct {
 	// latest is the event to write; nil if there is nothing to write.
 	latest *corev1.Event
 	due    time.Time
-	tries  int
+	// tries is the number of failed searches for the object that the event is about.
+	tries int
 	// home is the state in the consumer if written is true; until is when its API server
 	// deletes the event.
 	home    forge.EventState
@@ -86,15 +87,11 @@ type entry struct {
 	gone bool
 }
 
-// job is an event to write now.
+// job is an event to write now. While the entry is busy, only its worker uses the fields key, tries and
+// written.
 type job struct {
-	key  loop.Key
+	*entry
 	want *corev1.Event
-	// exists is true if the consumer has an earlier state of the event.
-	exists bool
-	// tries is the number of failed searches for the object that the event is about.
-	tries int
-	entry *entry
 }
 
 func newBacklog(cfg backlogConfig) *backlog {
@@ -282,7 +279,7 @@ func (b *backlog) next(now time.Time) (j job, wait time.Duration, ok bool) {
 		return job{}, wait, false
 	}
 	delete(b.waiting, first.key)
-	j = job{key: first.key, want: first.latest, exists: first.written, tries: first.tries, entry: first}
+	j = job{first, first.latest}
 	first.latest, first.busy = nil, true
 	return j, 0, true
 }
@@ -302,7 +299,7 @@ func (b *backlog) again(j job, home bool, due time.Time) {
 		if e.latest == nil {
 			e.latest = j.want
 		}
-		e.written, e.due, e.tries = home, due, j.tries
+		e.written, e.due = home, due
 	})
 }
 
@@ -327,7 +324,7 @@ func (b *backlog) finish(j job, change func(*entry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := j.entry
-	if b.entries[j.key] != e {
+	if b.entries[e.key] != e {
 		return // the namespace has been closed
 	}
 	e.busy = false

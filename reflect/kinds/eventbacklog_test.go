@@ -199,7 +199,7 @@ func TestBacklogCountsWhatHomeHas(t *testing.T) {
 			round := func(i int, now time.Time) (created int) {
 				b.put(occurred(strconv.Itoa(i), 1), false, now)
 				if j, _, ok := b.next(now); ok {
-					require.False(t, j.exists)
+					require.False(t, j.written)
 					created++
 					b.wrote(j, now)
 				}
@@ -281,7 +281,7 @@ func TestBacklogSpacesWrites(t *testing.T) {
 	b, _ := testBacklog(10)
 	b.put(occurred("e", 1), false, dawn)
 	j, _, _ := b.next(dawn)
-	require.False(t, j.exists)
+	require.False(t, j.written)
 	b.wrote(j, dawn)
 	b.put(occurred("e", 2), false, dawn.Add(time.Second))
 	_, wait, ok := b.next(dawn.Add(time.Second))
@@ -289,5 +289,5 @@ func TestBacklogSpacesWrites(t *testing.T) {
 	require.Equal(t, 4*time.Second, wait)
 	j, _, ok = b.next(dawn.Add(5 * time.Second))
 	require.True(t, ok)
-	require.True(t, j.exists)
+	require.True(t, j.written)
 }

@@ -203,7 +203,7 @@ func (e *Events) writeDue(ctx context.Context) {
 // work writes one event.
 func (e *Events) work(ctx context.Context, j job) {
 	var subject corev1.ObjectReference
-	if !j.exists {
+	if !j.written {
 		var ok bool
 		if subject, ok = e.about(ctx, j); !ok {
 			return
@@ -216,9 +216,8 @@ func (e *Events) work(ctx context.Context, j job) {
 	if e.pace(ctx) != nil {
 		return
 	}
-	exists := j.exists
 	var err error
-	if exists {
+	if j.written {
 		if err = e.patch(ctx, j.want); apierrors.IsNotFound(err) {
 			e.later(j, false) // another client deleted it: it is created again
 			return
@@ -233,7 +232,7 @@ func (e *Events) work(ctx context.Context, j job) {
 // tooMany drops a new event beyond the limit. One that has occurred again waits: it is written
 // as it is then.
 func (e *Events) tooMany(j job) {
-	if j.exists {
+	if j.written {
 		e.backlog.again(j, true, time.Now().Add(eventsWait))
 		return
 	}
@@ -249,7 +248,7 @@ func (e *Events) settle(ctx context.Context, j job, err error) {
 		e.backlog.wrote(j, time.Now())
 	case ctx.Err() != nil:
 	case loop.Unavailable(err), apierrors.IsConflict(err):
-		e.later(j, j.exists)
+		e.later(j, j.written)
 	default:
 		if e.refusing.CompareAndSwap(false, true) {
 			e.cfg.Log.Warn("event refused", zap.Stringer("key", j.key), zap.Error(err))

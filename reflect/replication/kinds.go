@@ -96,7 +96,7 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	}
 	before := home.Status
 	same := maps.Equal(desiredHere(remote), home.Spec.DesiredMapping)
-	generation := observed(remote, home, remote.Status.ObservedGeneration, before.ObservedGeneration, same)
+	generation := answeredGeneration(remote, home, remote.Status.ObservedGeneration, before.ObservedGeneration, same)
 	home.Status = offloadingv1beta1.NamespaceMapStatus{
 		ObservedGeneration: generation, Conditions: acceptable(remote.Status.Conditions, generation),
 	}
@@ -132,11 +132,11 @@ func knownPhase(phase offloadingv1beta1.MappingPhase) bool {
 	}, phase)
 }
 
-// observed returns the generation of written that the cluster with the object received has observed. The
+// answeredGeneration returns the generation of written that the cluster with the object received has observed. The
 // generations of the two objects are independent. If that cluster has observed the newest generation of its
 // object, and that has the same spec, it has observed the newest generation of written. Otherwise the
 // answer is the one before.
-func observed(received, written metav1.Object, answered, before int64, same bool) int64 {
+func answeredGeneration(received, written metav1.Object, answered, before int64, same bool) int64 {
 	if same && answered == received.GetGeneration() {
 		return written.GetGeneration()
 	}

@@ -53,7 +53,7 @@ func pullRequest(remote, home *sharingv1alpha1.ResourceRequest) {
 		return
 	}
 	home.Status = sharingv1alpha1.ResourceRequestStatus{
-		ObservedGeneration: observed(remote, home, remote.Status.ObservedGeneration, home.Status.ObservedGeneration, equality.Semantic.DeepEqual(remote.Spec, home.Spec)),
+		ObservedGeneration: answeredGeneration(remote, home, remote.Status.ObservedGeneration, home.Status.ObservedGeneration, equality.Semantic.DeepEqual(remote.Spec, home.Spec)),
 		Phase:              remote.Status.Phase, Reason: bounded(remote.Status.Reason), Message: bounded(remote.Status.Message),
 	}
 }
@@ -101,7 +101,7 @@ func answerOffer(home, remote *sharingv1alpha1.ResourceOffer) {
 	if home.Status.ObservedGeneration == 0 {
 		return // there is no answer yet
 	}
-	generation := observed(home, remote, home.Status.ObservedGeneration, remote.Status.ObservedGeneration, equality.Semantic.DeepEqual(home.Spec, remote.Spec))
+	generation := answeredGeneration(home, remote, home.Status.ObservedGeneration, remote.Status.ObservedGeneration, equality.Semantic.DeepEqual(home.Spec, remote.Spec))
 	remote.Status = home.Status
 	remote.Status.ObservedGeneration = generation
 }

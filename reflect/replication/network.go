@@ -91,7 +91,7 @@ func answerConfiguration(received, written configuration) {
 		return
 	}
 	status := networkingv1beta1.ConfigurationStatus{
-		ObservedGeneration: observed(received, written, received.Status.ObservedGeneration, written.Status.ObservedGeneration, equality.Semantic.DeepEqual(received.Spec, written.Spec)),
+		ObservedGeneration: answeredGeneration(received, written, received.Status.ObservedGeneration, written.Status.ObservedGeneration, equality.Semantic.DeepEqual(received.Spec, written.Spec)),
 	}
 	for _, c := range acceptable(received.Status.Conditions, status.ObservedGeneration) {
 		if c.Type == networkingv1beta1.ConditionReady {

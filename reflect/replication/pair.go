@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/kube/loop"
@@ -51,7 +50,7 @@ func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 		return p.withdraw(ctx, key.Name, remote)
 	}
 	p.absent = time.Time{}
-	err := p.replicate(ctx, home, remote)
+	err := p.equal(ctx, home, remote)
 	if lasting(err) {
 		return errors.Join(err, p.show(ctx, home, err))
 	}
@@ -61,38 +60,32 @@ func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 	return err
 }
 
-func (p *pair[T]) replicate(ctx context.Context, home, remote T) error {
-	var none T
-	switch {
-	case remote == none:
-		return p.create(ctx, home)
-	case remote.GetDeletionTimestamp() != nil:
-		return nil // the end of the deletion triggers a new sync, which creates it again
-	}
-	return p.equal(ctx, home, remote)
-}
-
 // push is kind.push, and marks remote as a copy.
 func (p *pair[T]) push(home, remote T) {
 	mark(remote, p.cfg.ClusterID)
 	p.kind.push(home, remote)
 }
 
-func (p *pair[T]) create(ctx context.Context, home T) error {
+// send writes next, the copy of home, to the peer. remote is the copy before, or nil.
+func (p *pair[T]) send(ctx context.Context, home, remote, next T) error {
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
 	var none T
-	remote := p.copyOf(none, p.cfg.remoteNamespace(), home.GetName())
-	p.push(home, remote)
-	_, err := p.there().Create(ctx, remote, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
+	_, err := store.Write(ctx, "", p.there(), "", remote, next)
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsAlreadyExists(err):
 		return p.adopt(ctx, home)
+	case remote != none && apierrors.IsNotFound(err):
+		return loop.After(cacheDelay)
 	}
-	if err != nil {
-		return peerError{fmt.Errorf("creating the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
+	doing := "updating"
+	if remote == none {
+		doing = "creating"
 	}
-	return nil
+	return peerError{fmt.Errorf("%s the copy of %s %s: %w", doing, p.kind.name, home.GetName(), errors.Unwrap(err))}
 }
 
 // adopt handles a copy that is missing in the cache: the cache lags behind, or the copy
@@ -112,10 +105,15 @@ func (p *pair[T]) adopt(ctx context.Context, home T) error {
 	return p.equal(ctx, home, remote)
 }
 
-// equal copies the spec to the peer and the status to this cluster, where they differ.
+// equal copies the spec to the peer and the status to this cluster, where they differ. remote is nil if
+// there is no copy.
 func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
-	next := remote.DeepCopy()
-	forgot := p.forgot(remote)
+	var none T
+	if remote != none && remote.GetDeletionTimestamp() != nil {
+		return nil // the end of the deletion triggers a new sync, which creates it again
+	}
+	next := p.copyOf(remote, p.cfg.remoteNamespace(), home.GetName())
+	forgot := remote != none && p.forgot(remote)
 	if forgot {
 		if err := p.current(ctx, home); err != nil {
 			return err
@@ -124,16 +122,12 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	}
 	p.push(home, next)
 	if !equality.Semantic.DeepEqual(next, remote) {
-		if err := p.verify(ctx); err != nil {
+		if err := p.send(ctx, home, remote, next); err != nil {
 			return err
 		}
-		_, err := p.there().Update(ctx, next, metav1.UpdateOptions{})
-		if apierrors.IsNotFound(err) {
-			return loop.After(cacheDelay)
-		}
-		if err != nil {
-			return peerError{fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
-		}
+	}
+	if remote == none {
+		return nil // the watch of the copy triggers a new sync
 	}
 	if forgot {
 		p.settleLoss(next)

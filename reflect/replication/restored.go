@@ -66,14 +66,14 @@ func (p *pair[T]) keepAll(ctx context.Context, remote T) error {
 // settleLoss records that the copy has been marked for the latest restore.
 func (p *pair[T]) settleLoss(next T) {
 	p.judged = p.cfg.HomeLost()
-	if kept(next) {
+	if hasKept(next) {
 		p.cfg.Log.Warn("the state of this cluster went back: newer objects of the peer are kept",
 			zap.String("peer", p.peer), zap.String("kind", p.kind.name))
 	}
 }
 
-// kept reports whether keep has marked anything in a copy.
-func kept(remote metav1.Object) bool {
+// hasKept reports whether keep has marked anything in a copy.
+func hasKept(remote metav1.Object) bool {
 	return remote.GetAnnotations()[offloadingv1beta1.KeptNamespacesAnnotation] != ""
 }
 

@@ -40,7 +40,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	switch {
 	case !final && p.forgot(remote):
 		return p.keepAll(ctx, remote)
-	case !final && kept(remote):
+	case !final && hasKept(remote):
 		return nil // the removal of the mark triggers a new sync
 	case !final:
 		return loop.After(moment)
@@ -69,7 +69,7 @@ func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
 	switch {
 	case gone:
 		return true, nil
-	case p.cfg.Clock.Since(p.absent) < moment, p.forgot(remote), kept(remote):
+	case p.cfg.Clock.Since(p.absent) < moment, p.forgot(remote), hasKept(remote):
 		return false, nil
 	}
 	wanted, err := p.kind.wanted(ctx, p.peer)
