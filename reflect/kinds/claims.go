@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -122,8 +123,7 @@ func (c *Claims) look(v *claimView) {
 
 func (c *Claims) lookVolumes(v *claimView) {
 	for _, volume := range c.volumes.List() {
-		keys := claimOf(volume)
-		if len(keys) == 0 || keys[0] != v.key || (v.local != nil && volume.Spec.ClaimRef.UID == v.local.UID) {
+		if !slices.Contains(claimOf(volume), v.key) || (v.local != nil && volume.Spec.ClaimRef.UID == v.local.UID) {
 			continue
 		}
 		v.released = append(v.released, volume)

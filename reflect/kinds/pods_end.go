@@ -99,7 +99,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	case started(local) || p.takenBack(local):
 		return p.abort(ctx, local)
 	default:
-		return p.backOff(ctx, local, why)
+		return p.writeStatus(ctx, local, p.pending(local, offloadingv1beta1.ReasonOffloadingBackOff, why))
 	}
 }
 
@@ -174,24 +174,6 @@ func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
 	p.cfg.Log.Info("pod aborted: its namespace is no longer offloaded", zap.String("namespace", local.Namespace), zap.String("pod", local.Name))
 	return p.writeStatus(ctx, local, failed(p.input(local, nil, nil), "OffloadingAborted",
 		fmt.Sprintf("namespace %s is no longer offloaded to cluster %s", local.Namespace, p.cfg.Destination)))
-}
-
-func (p *Pods) backOff(ctx context.Context, local *corev1.Pod, message string) error {
-	want := p.pending(local, offloadingv1beta1.ReasonOffloadingBackOff, message)
-	if o := metav1.GetControllerOf(local); o != nil && o.Kind == "DaemonSet" {
-		return p.patchIfNew(ctx, local, want) // DaemonSets create a pod on every node, so these get no event
-	}
-	return p.writeStatus(ctx, local, want)
-}
-
-func (p *Pods) patchIfNew(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
-	if forge.EqualStatus(&local.Status, &want, true) {
-		return nil
-	}
-	if wait := p.delay(local, &want); wait > 0 {
-		return loop.After(wait)
-	}
-	return p.patchStatus(ctx, local, want)
 }
 
 // offloadAgain handles a pod that has run and whose ShadowPod is gone: a client in the

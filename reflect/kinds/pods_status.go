@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,7 +88,7 @@ func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 	}
 	// The event comes first: where the answer to the write is lost, the next sync finds nothing
 	// to write.
-	if reason, message := symptom(want); reason != "" {
+	if reason, message := symptom(want); reason != "" && !expected(local, reason) {
 		if before, _ := symptom(local.Status); before != reason {
 			severity := corev1.EventTypeWarning
 			if reason == reasons.NotReflectedYet {
@@ -97,6 +98,13 @@ func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 		}
 	}
 	return p.patchStatus(ctx, local, want)
+}
+
+// expected reports whether the users expect the reason for which a pod does not run: DaemonSets create a pod on
+// every node, also for namespaces that are not offloaded.
+func expected(local *corev1.Pod, reason string) bool {
+	o := metav1.GetControllerOf(local)
+	return reason == offloadingv1beta1.ReasonOffloadingBackOff && o != nil && o.Kind == "DaemonSet"
 }
 
 func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
@@ -154,23 +162,16 @@ func (p *Pods) holdUnready(ctx context.Context, local *corev1.Pod) error {
 // refreshHostIPs rewrites the host IP of all pods at a limited rate, after the vkubelet
 // has moved to another address. It returns when no pod has an outdated one.
 func (p *Pods) refreshHostIPs(ctx context.Context) {
-	tick := time.NewTicker(hostIPInterval)
-	defer tick.Stop()
 	for {
-		var stale []*corev1.Pod
-		for _, pod := range p.localPods(corev1.NamespaceAll) {
-			if !ended(pod) && pod.Status.HostIP != "" && len(p.cfg.HostIPs) > 0 && pod.Status.HostIP != p.cfg.HostIPs[0].String() {
-				stale = append(stale, pod)
-			}
-		}
+		stale := slices.DeleteFunc(p.localPods(corev1.NamespaceAll), func(pod *corev1.Pod) bool {
+			return ended(pod) || pod.Status.HostIP == "" || len(p.cfg.HostIPs) == 0 || pod.Status.HostIP == p.cfg.HostIPs[0].String()
+		})
 		if len(stale) == 0 {
 			return
 		}
 		for _, pod := range stale {
-			select {
-			case <-ctx.Done():
+			if loop.Pause(ctx, hostIPInterval) != nil {
 				return
-			case <-tick.C:
 			}
 			p.markMoved(pod.UID)
 			p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})

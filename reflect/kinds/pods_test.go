@@ -755,7 +755,7 @@ func TestTombstonesAreRemembered(t *testing.T) {
 	remote := localPod(running, func(p *corev1.Pod) {
 		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
 	})
-	s.pods.onRemote("shop").OnDelete(cache.DeletedFinalStateUnknown{Obj: remote})
+	s.pods.onRemote(s.pods.twins.Get("shop")).OnDelete(cache.DeletedFinalStateUnknown{Obj: remote})
 	require.NotNil(t, s.pods.memo("local-1").last)
 }
 
@@ -784,12 +784,12 @@ func TestAbsenceIsNoEnd(t *testing.T) {
 			local := func() *corev1.Pod { return s.pods.localPod(cache.MetaObjectToName(goes)) }
 			eventually(t, func() bool { return local() != nil }, "it is known")
 			if c.before != nil {
-				s.pods.onRemote("shop").OnDelete(c.before)
+				s.pods.onRemote(s.pods.twins.Get("shop")).OnDelete(c.before)
 			}
 			require.NoError(t, s.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), goes, "shop"))
 			eventually(t, func() bool { return local().DeletionTimestamp != nil }, "it is seen")
 			if c.after != nil {
-				s.pods.onRemote("shop").OnDelete(c.after)
+				s.pods.onRemote(s.pods.twins.Get("shop")).OnDelete(c.after)
 			}
 			released := func() bool { return slices.Contains(writes(s.home.Actions()), "delete pods") }
 			if !c.sure {
@@ -815,10 +815,10 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	tw := s.pods.twins.Get("shop")
 	remote := tw.pods.Cached(tw.key("web"))
 	require.NotNil(t, remote)
-	s.pods.onRemote("shop").OnDelete(remote)
+	s.pods.onRemote(s.pods.twins.Get("shop")).OnDelete(remote)
 	require.NotNil(t, s.pods.memo("local-1").last)
 	require.False(t, s.pods.memo("local-1").withLocal)
 	tw.shadows.Deleted("shadow-local-1")
-	s.pods.onRemote("shop").OnDelete(remote)
+	s.pods.onRemote(s.pods.twins.Get("shop")).OnDelete(remote)
 	require.True(t, s.pods.memo("local-1").withLocal)
 }

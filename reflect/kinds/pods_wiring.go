@@ -237,24 +237,15 @@ func (p *Pods) memo(uid types.UID) (out memo) {
 
 // remember keeps the last state of a deleted remote pod as long as its local pod exists.
 // missed is true if the watch did not report the deletion and a new list lacked the pod.
-func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
-	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(pod.Name)
-	if err != nil || string(local.UID) != pod.Labels[offloadingv1beta1.LocalPodUIDLabel] {
+func (p *Pods) remember(tw *twin, pod *corev1.Pod, missed bool) {
+	local := p.locals.Cached(loop.Key{Namespace: tw.local, Name: pod.Name})
+	if local == nil || localUID(pod) != local.UID {
 		return
 	}
-	withLocal := !missed && local.DeletionTimestamp != nil && p.withdrawn(namespace, pod.Name)
-	p.change(local.UID, func(r *memo) { r.last, r.withLocal = pod, withLocal })
-}
-
-// withdrawn reports whether the provider has no ShadowPod of this name, or this process
-// has deleted it and the watch has not reported that yet.
-func (p *Pods) withdrawn(namespace, name string) bool {
-	tw := p.twins.Get(namespace)
-	if tw == nil {
-		return false
-	}
-	shadow := tw.shadows.Cached(tw.key(name))
-	return shadow == nil || tw.shadows.WasDeleted(shadow.UID)
+	// This process may have deleted the ShadowPod before the watch reports that.
+	shadow := tw.shadows.Cached(tw.key(pod.Name))
+	withdrawn := shadow == nil || tw.shadows.WasDeleted(shadow.UID)
+	p.change(local.UID, func(r *memo) { r.last, r.withLocal = pod, !missed && local.DeletionTimestamp != nil && withdrawn })
 }
 
 func (p *Pods) forget(uid types.UID) {
@@ -306,7 +297,7 @@ func (p *Pods) open(ctx context.Context, local, remote string) *twin {
 	tw.run(ctx, func() {
 		cfg.Log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 		p.enqueueTwin(local)
-	}, []loop.Source{tw.pods.On(p.onRemote(local)), tw.shadows.On(p.onShadow(tw))}, podsInformer, shadowsInformer)
+	}, []loop.Source{tw.pods.On(p.onRemote(tw)), tw.shadows.On(p.onShadow(tw))}, podsInformer, shadowsInformer)
 	return tw
 }
 
@@ -329,12 +320,12 @@ func (p *Pods) slim(obj any) (any, error) {
 	return p.cfg.Transform(obj)
 }
 
-func (p *Pods) onRemote(local string) store.Handler[*corev1.Pod] {
+func (p *Pods) onRemote(tw *twin) store.Handler[*corev1.Pod] {
 	return store.Handler[*corev1.Pod]{
-		Set: func(_, pod *corev1.Pod) { p.loop.Wake(loop.Key{Namespace: local, Name: pod.Name}) },
+		Set: func(_, pod *corev1.Pod) { p.loop.Wake(loop.Key{Namespace: tw.local, Name: pod.Name}) },
 		Gone: func(pod *corev1.Pod, missed bool) {
-			p.remember(local, pod, missed)
-			p.loop.Wake(loop.Key{Namespace: local, Name: pod.Name})
+			p.remember(tw, pod, missed)
+			p.loop.Wake(loop.Key{Namespace: tw.local, Name: pod.Name})
 		},
 	}
 }
