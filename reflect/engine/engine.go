@@ -241,6 +241,8 @@ type space struct {
 	home, there   Informers
 	// scope has the parts of Scope that are constant.
 	scope Scope
+	// stores has the *stores of each kind, by resource.
+	stores map[string]any
 	// swept is true when the reflected objects of kinds that are off have been deleted.
 	swept atomic.Bool
 	stop  func()
@@ -257,7 +259,7 @@ func (e *Engine) open(ctx context.Context, local, remote string) *space {
 		if err != nil {
 			// Handlers can be added to any informer that does not run yet. If one fails
 			// nevertheless, the kind is not reflected in this namespace.
-			e.cfg.Log.Error("a kind is not reflected", zap.String("loop", r.name()), zap.String("namespace", local), zap.Error(err))
+			e.cfg.Log.Error("a kind is not reflected", zap.String("loop", LoopName(r.resource())), zap.String("namespace", local), zap.Error(err))
 			continue
 		}
 		work = append(work, func(ctx context.Context) {
@@ -279,9 +281,6 @@ func (e *Engine) open(ctx context.Context, local, remote string) *space {
 }
 
 func (e *Engine) close(s *space) {
-	for _, r := range e.reflectors {
-		r.closeSpace(s)
-	}
 	s.stop()
 	e.cfg.Log.Info("reflection of a namespace ended", zap.String("namespace", s.local), zap.String("remoteNamespace", s.remote))
 }
@@ -292,7 +291,7 @@ func (e *Engine) newSpace(local, remote string) *space {
 	}
 	home := in(e.cfg.Home, local, "")
 	return &space{
-		local: local, remote: remote, home: home,
+		local: local, remote: remote, home: home, stores: map[string]any{},
 		// Only reflected objects are watched, to save memory. A collision with another object
 		// shows as AlreadyExists.
 		there: in(e.cfg.Remote, remote, e.selector()),

@@ -180,12 +180,10 @@ type Description interface {
 
 // reflector runs one kind.
 type reflector interface {
-	name() string
 	resource() string
 	// open registers handlers with the informers of a namespace, which are not started
 	// yet. synced reports whether the handlers have received the initial lists.
 	open(s *space) (synced func() bool, err error)
-	closeSpace(s *space)
 	// hasEndpoints returns Kind.HasEndpoints.
 	hasEndpoints() bool
 	// enqueue enqueues all objects of a local namespace, or of all namespaces if namespace

@@ -29,9 +29,6 @@ type kindLoop[L, R Object] struct {
 	setting Setting
 	loop    *loop.Loop
 	log     *zap.Logger
-
-	mu     sync.RWMutex
-	stores map[string]*stores[R] // by local namespace
 }
 
 // stores are the caches of one kind for one offloaded namespace, and what is remembered of its
@@ -47,8 +44,9 @@ type stores[R Object] struct {
 	// handled yet.
 	left loop.Since[string]
 
+	mu sync.Mutex
 	// told is the last event that was recorded about each object, and sent the last write of each
-	// object in the provider, by verb. The mutex of the kindLoop guards both.
+	// object in the provider, by verb.
 	told map[string]note
 	sent map[asked]sent
 }
@@ -232,10 +230,7 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 }
 
 func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
-	r := &kindLoop[L, R]{
-		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
-		stores: map[string]*stores[R]{},
-	}
+	r := &kindLoop[L, R]{Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource))}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
 	return r
 }
@@ -245,14 +240,12 @@ func LoopName(resource string) string { return "reflect-" + resource }
 
 func (r *kindLoop[L, R]) hasEndpoints() bool { return r.HasEndpoints }
 
-func (r *kindLoop[L, R]) name() string { return r.loop.Name() }
-
 func (r *kindLoop[L, R]) run(ctx context.Context) error { return r.loop.Run(ctx, r.setting.Workers) }
 
 func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	local, remote := r.Local(s.home), r.Remote(s.there)
 	if err := local.GetIndexer().AddIndexers(r.Indexers); err != nil {
-		return nil, fmt.Errorf("indexing for %s: %w", r.name(), err)
+		return nil, fmt.Errorf("indexing for %s: %w", r.loop.Name(), err)
 	}
 	clients := r.engine.cfg.Remote
 	st := &stores[R]{
@@ -285,18 +278,10 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	}
 	var err error
 	if st.synced, err = loop.Register(sources...); err != nil {
-		return nil, fmt.Errorf("watching for %s: %w", r.name(), err)
+		return nil, fmt.Errorf("watching for %s: %w", r.loop.Name(), err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stores[s.local] = st
+	s.stores[r.Resource] = st
 	return st.synced, nil
-}
-
-func (r *kindLoop[L, R]) closeSpace(s *space) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.stores, s.local)
 }
 
 func (r *kindLoop[L, R]) add(namespace, name string) {
@@ -304,10 +289,9 @@ func (r *kindLoop[L, R]) add(namespace, name string) {
 }
 
 func (r *kindLoop[L, R]) enqueue(namespace string) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for local, st := range r.stores {
-		if namespace != everywhere && namespace != local {
+	for local := range r.engine.spaces.Each(namespace) {
+		st := r.storesOf(local)
+		if st == nil {
 			continue
 		}
 		for _, obj := range st.local.List() {
@@ -322,9 +306,12 @@ func (r *kindLoop[L, R]) enqueue(namespace string) {
 }
 
 func (r *kindLoop[L, R]) storesOf(namespace string) *stores[R] {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.stores[namespace]
+	s := r.engine.spaces.Get(namespace)
+	if s == nil {
+		return nil
+	}
+	st, _ := s.stores[r.Resource].(*stores[R]) // nil if its handlers could not be registered
+	return st
 }
 
 func (k Kind[L, R]) sweep(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (found int, err error) {
@@ -353,36 +340,41 @@ func ours(obj metav1.Object, s Scope) bool {
 // not closed since the view was taken. An empty message resets the memory of the last one.
 func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool) {
 	var none L
-	r.mu.Lock()
+	open := r.storesOf(v.key.Namespace) == v.stores
+	v.stores.mu.Lock()
 	told := v.stores.told
-	news := told[v.key.Name].text != message && r.stores[v.key.Namespace] == v.stores
+	news := told[v.key.Name].text != message && open
 	if message == "" {
 		delete(told, v.key.Name)
 	} else {
 		told[v.key.Name] = note{reason, message, blocked}
 	}
-	r.mu.Unlock()
+	v.stores.mu.Unlock()
 	if news && message != "" && v.local != none {
 		r.engine.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reason, message)
 	}
 }
 
 func (r *kindLoop[L, R]) refusals() (out []offloadingv1beta1.RefusedObject) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for namespace, st := range r.stores {
+	for namespace := range r.engine.spaces.Each(everywhere) {
+		st := r.storesOf(namespace)
+		if st == nil {
+			continue
+		}
+		st.mu.Lock()
 		for name, n := range st.told {
 			if n.reason == offloadingv1beta1.ReasonFailedReflection {
 				out = append(out, offloadingv1beta1.RefusedObject{Kind: r.Resource, Namespace: namespace, Name: name, Cause: n.text})
 			}
 		}
+		st.mu.Unlock()
 	}
 	return out
 }
 
 func (r *kindLoop[L, R]) blocked(v view[L, R]) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	v.stores.mu.Lock()
+	defer v.stores.mu.Unlock()
 	return v.stores.told[v.key.Name].blocked
 }
 

@@ -27,9 +27,10 @@ func TestARefusalIsToldInFewWords(t *testing.T) {
 	r.start(t)
 	require.Less(t, len(<-r.events.Events), 2000)
 	k := r.engine.reflectors[0].(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	require.Less(t, len(k.stores["shop"].told["app"].text), 2000, "nor is more remembered")
+	st := k.storesOf("shop")
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	require.Less(t, len(st.told["app"].text), 2000, "nor is more remembered")
 }
 
 // TestRefused: what the provider refuses is known as long as it refuses it, whether it refuses the object or a

@@ -422,20 +422,20 @@ func changeOf(object types.UID, want any, patch []byte) change {
 }
 
 func (r *kindLoop[L, R]) lastSent(v view[L, R], do verb) sent {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	v.stores.mu.Lock()
+	defer v.stores.mu.Unlock()
 	return v.stores.sent[asked{v.key.Name, do}]
 }
 
 func (r *kindLoop[L, R]) remember(v view[L, R], do verb, s sent) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	v.stores.mu.Lock()
+	defer v.stores.mu.Unlock()
 	v.stores.sent[asked{v.key.Name, do}] = s
 }
 
 func (r *kindLoop[L, R]) forgetSent(v view[L, R], verbs ...verb) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	v.stores.mu.Lock()
+	defer v.stores.mu.Unlock()
 	for _, do := range verbs {
 		delete(v.stores.sent, asked{v.key.Name, do})
 	}
