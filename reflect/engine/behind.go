@@ -181,7 +181,7 @@ func (r *kindLoop[L, R]) behindLive(ctx context.Context, s *space, n forge.Named
 			continue
 		}
 		have := copies[w.want.GetName()]
-		if do, _ := r.plan(have, w.want); do != nothing && (have == none || ours(have, scope)) {
+		if do, _ := r.plan(have, w.want); do != nothing && (have == none || r.engine.cfg.Reflected(have)) {
 			return name, true, nil
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -179,8 +180,15 @@ func (e *Engine) sweepLater(namespace string) {
 	}
 }
 
-func (e *Engine) selector() string {
-	return labels.Set{offloadingv1beta1.OriginLabel: e.cfg.Origin, offloadingv1beta1.DestinationLabel: e.cfg.Destination}.String()
+// Selector selects the objects in the provider that this consumer has reflected.
+func (t *Target) Selector() string {
+	return labels.Set{offloadingv1beta1.OriginLabel: t.Origin, offloadingv1beta1.DestinationLabel: t.Destination}.String()
+}
+
+// Reflected reports whether an object in the provider was reflected by this consumer.
+func (t *Target) Reflected(obj metav1.Object) bool {
+	has := obj.GetLabels()
+	return has[offloadingv1beta1.OriginLabel] == t.Origin && has[offloadingv1beta1.DestinationLabel] == t.Destination
 }
 
 // scope returns the current Scope of a namespace. The keys that any VirtualNode of the
@@ -294,7 +302,7 @@ func (e *Engine) newSpace(local, remote string) *space {
 		local: local, remote: remote, home: home, stores: map[string]any{},
 		// Only reflected objects are watched, to save memory. A collision with another object
 		// shows as AlreadyExists.
-		there: in(e.cfg.Remote, remote, e.selector()),
+		there: in(e.cfg.Remote, remote, e.cfg.Selector()),
 		scope: Scope{Home: home, ObjectOptions: forge.ObjectOptions{
 			OriginClusterID: e.cfg.Origin, DestinationClusterID: e.cfg.Destination, RemoteNamespace: remote,
 		}},

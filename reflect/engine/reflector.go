@@ -330,12 +330,6 @@ func (k Kind[L, R]) sweep(ctx context.Context, c Clients, namespace string, opts
 	return found, errors.Join(errs...)
 }
 
-// ours reports whether an object in the provider was reflected by this consumer.
-func ours(obj metav1.Object, s Scope) bool {
-	labels := obj.GetLabels()
-	return labels[offloadingv1beta1.OriginLabel] == s.OriginClusterID && labels[offloadingv1beta1.DestinationLabel] == s.DestinationClusterID
-}
-
 // tell records a warning event about the local object if its message is new, and the namespace was
 // not closed since the view was taken. An empty message resets the memory of the last one.
 func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool) {

@@ -131,7 +131,7 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 		return false, nil
 	case err != nil:
 		return true, fmt.Errorf("looking at the object that has the name: %w", err)
-	case ours(have, v.scope):
+	case r.engine.cfg.Reflected(have):
 		r.tell(v, "", "", false)
 		return true, loop.After(store.CatchUp)
 	}
@@ -282,7 +282,7 @@ func (e *Engine) sweep(ctx context.Context, key loop.Key) error {
 		if c.Setting.Workers > 0 {
 			continue
 		}
-		found, err := c.Kind.sweep(ctx, e.cfg.Remote, s.remote, metav1.ListOptions{LabelSelector: e.selector()})
+		found, err := c.Kind.sweep(ctx, e.cfg.Remote, s.remote, metav1.ListOptions{LabelSelector: e.cfg.Selector()})
 		if found > 0 {
 			e.cfg.Log.Info("removing what is left of a kind that is off", zap.String("resource", c.Kind.resource()),
 				zap.String("remoteNamespace", s.remote), zap.Int("objects", found))

@@ -151,7 +151,7 @@ func (c *Claims) create(ctx context.Context, v claimView, want *corev1.Persisten
 
 // reflected reports whether a claim of the provider was reflected by this consumer.
 func (c *Claims) reflected(remote *corev1.PersistentVolumeClaim) bool {
-	return remote.Labels[offloadingv1beta1.OriginLabel] == c.cfg.Origin && remote.Labels[offloadingv1beta1.DestinationLabel] == c.cfg.Destination
+	return c.cfg.Reflected(remote)
 }
 
 // takenByAnother records an event if the provider's claim has the data of another claim, and

@@ -5,9 +5,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
@@ -23,8 +21,7 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 	homeClaims, home := selected(kind, &corev1.PersistentVolumeClaim{}, c.cfg.Home, c.cfg.Home.CoreV1().PersistentVolumeClaims(local), "", c.cfg.Transform, c.cfg.Clock)
 	// Only reflected claims are watched, to save memory. A collision with another claim
 	// shows as AlreadyExists.
-	ours := labels.Set{offloadingv1beta1.OriginLabel: c.cfg.Origin, offloadingv1beta1.DestinationLabel: c.cfg.Destination}
-	thereClaims, there := selected(kind, &corev1.PersistentVolumeClaim{}, c.cfg.Remote, c.cfg.Remote.CoreV1().PersistentVolumeClaims(remote), ours.String(), c.cfg.Transform, c.cfg.Clock)
+	thereClaims, there := selected(kind, &corev1.PersistentVolumeClaim{}, c.cfg.Remote, c.cfg.Remote.CoreV1().PersistentVolumeClaims(remote), c.cfg.Selector(), c.cfg.Transform, c.cfg.Clock)
 	t := &claimTwin{opened: opened{local: local, remote: remote}, home: homeClaims, there: thereClaims}
 	wake := func(claim *corev1.PersistentVolumeClaim) { c.loop.Wake(loop.Key{Namespace: local, Name: claim.Name}) }
 	atHome := store.Each(wake)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -39,23 +40,22 @@ func (p *Pods) Subject(_ context.Context, namespace string, remote corev1.Object
 // localUID returns the UID of the local pod of a remote pod or ShadowPod. The remote pod
 // may have been deleted a moment ago.
 func (p *Pods) localUID(local *corev1.Pod, tw *twin, remote corev1.ObjectReference) (types.UID, bool) {
-	var candidates []metav1.Object
-	if remote.Kind == "Pod" {
-		if pod := tw.pods.Cached(tw.key(remote.Name)); pod != nil {
-			candidates = append(candidates, pod)
-		}
-		if pod := p.memo(local.UID).last; pod != nil {
-			candidates = append(candidates, pod)
-		}
-	} else if shadow := tw.shadows.Cached(tw.key(remote.Name)); shadow != nil {
-		candidates = append(candidates, shadow)
+	if remote.Kind != "Pod" {
+		return localUIDOf(tw.shadows.Cached(tw.key(remote.Name)), remote.UID)
 	}
-	for _, c := range candidates {
-		if c.GetUID() == remote.UID {
-			return types.UID(c.GetLabels()[offloadingv1beta1.LocalPodUIDLabel]), true
-		}
+	if uid, known := localUIDOf(tw.pods.Cached(tw.key(remote.Name)), remote.UID); known {
+		return uid, true
 	}
-	return "", false
+	return localUIDOf(p.memo(local.UID).last, remote.UID)
+}
+
+// localUIDOf returns the UID of the local pod of an object, which may be nil, if the object has this UID.
+func localUIDOf[T store.Object](there T, uid types.UID) (types.UID, bool) {
+	var none T
+	if there == none || there.GetUID() != uid {
+		return "", false
+	}
+	return localUID(there), true
 }
 
 func reference(apiVersion, kind string, home metav1.Object) corev1.ObjectReference {

@@ -2,7 +2,6 @@ package replication
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -182,12 +181,9 @@ func failed(home metav1.Object, have *[]metav1.Condition, kind, message string, 
 
 // namespaceMapWanted reports whether a NamespaceOffloading selects the peer.
 func namespaceMapWanted(ctx context.Context, c versioned.Interface, peer string) (bool, error) {
-	list, err := c.OffloadingV1beta1().NamespaceOffloadings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("listing NamespaceOffloadings: %w", err)
-	}
-	return slices.ContainsFunc(list.Items, func(o offloadingv1beta1.NamespaceOffloading) bool {
+	all, err := store.Find[*offloadingv1beta1.NamespaceOffloading](ctx, "NamespaceOffloading", c.OffloadingV1beta1().NamespaceOffloadings(metav1.NamespaceAll), metav1.ListOptions{})
+	return slices.ContainsFunc(all, func(o *offloadingv1beta1.NamespaceOffloading) bool {
 		return o.DeletionTimestamp == nil &&
 			meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions[peer], offloadingv1beta1.RemoteNamespaceOffloadingRequired)
-	}), nil
+	}), err
 }

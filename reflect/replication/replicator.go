@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -21,6 +22,7 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Peer is the connection to one peer.
@@ -190,8 +192,7 @@ func (c *Config) flows(peer string, way Peer) []flow {
 	}
 	if way.PullNetwork {
 		held := func() bool {
-			_, ok, err := own.GetStore().GetByKey(corev1beta1.TenantNamespace(peer) + "/" + peer)
-			return ok || err != nil
+			return store.Cached[configuration](own.GetStore(), cache.NewObjectName(corev1beta1.TenantNamespace(peer), peer)) != nil
 		}
 		out = append(out, newPull(*c, configurationsIn(c.ClusterID, held), own, peer, way))
 	}
