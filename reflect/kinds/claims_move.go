@@ -1,15 +1,12 @@
 package kinds
 
 import (
-	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
-	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -24,7 +21,7 @@ func (c *Claims) moves(ctx context.Context, v claimView) (handled bool, err erro
 	}
 	switch {
 	case claim.Annotations[offloadingv1beta1.DiscardCopyAnnotation] == c.cfg.Node:
-		return true, c.discard(ctx, v)
+		return true, c.discard(ctx, v.twin.home, claim, c.isHere, func() (bool, error) { return c.deleteThere(ctx, v, claim.UID) })
 	case claim.Annotations[offloadingv1beta1.MoveToAnnotation] == c.cfg.Node && !awaitsCopy(claim) && claim.Spec.VolumeName == forge.VolumeName(claim):
 		return true, c.copyHere(ctx, v)
 	}
@@ -51,16 +48,4 @@ func (c *Claims) copyHere(ctx context.Context, v claimView) error {
 	}
 	c.tellRemote(ctx, v)
 	return nil
-}
-
-// discard deletes the provider's claim, once the claim at home is bound to a volume of another
-// cluster, and then the annotation.
-func (c *Claims) discard(ctx context.Context, v claimView) error {
-	if elsewhere, err := c.elsewhere(ctx, v.local, c.isHere); err != nil || !elsewhere {
-		return cmp.Or(err, loop.After(engine.TakenRetry))
-	}
-	if gone, err := c.deleteThere(ctx, v, v.local.UID); err != nil || !gone {
-		return err
-	}
-	return c.discarded(ctx, v.twin.home, v.local)
 }

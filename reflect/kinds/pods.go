@@ -275,9 +275,11 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 // ShadowPod (refused), or of a running pod. If the remote pod does not exist, the status
 // of the local pod has the reason instead.
 func (p *Pods) tellNotCarried(v view, refused error) {
-	reason, what := notCarried(v)
+	reason, what := reasons.UpdateRefused, ""
 	if refused != nil {
-		reason, what = reasons.UpdateRefused, refused.Error()
+		what = refused.Error()
+	} else if c := meta.FindStatusCondition(v.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); v.remote != nil && c != nil && c.Status == metav1.ConditionFalse {
+		reason, what = c.Reason, c.Message
 	}
 	what = store.ClipMessage(what)
 	before := p.memo(v.local.UID).rejected
@@ -302,16 +304,6 @@ func (p *Pods) tellLeftOut(v view) {
 		return
 	}
 	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasons.AnnotationsLeftOut, forge.LeftOutMessage(p.cfg.Destination, keys))
-}
-
-func notCarried(v view) (reason, what string) {
-	if v.remote == nil {
-		return "", ""
-	}
-	if c := meta.FindStatusCondition(v.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c != nil && c.Status == metav1.ConditionFalse {
-		return c.Reason, c.Message
-	}
-	return "", ""
 }
 
 const (

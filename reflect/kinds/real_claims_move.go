@@ -1,15 +1,12 @@
 package kinds
 
 import (
-	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -18,7 +15,12 @@ func (c *RealClaims) moves(ctx context.Context, v realView) (handled bool, err e
 	to := v.local.Annotations[offloadingv1beta1.MoveToAnnotation]
 	switch {
 	case v.local.Annotations[offloadingv1beta1.DiscardCopyAnnotation] == offloadingv1beta1.CopyHere:
-		return true, c.discard(ctx, v)
+		inThisCluster := func(volume *corev1.PersistentVolume) bool {
+			return volume.Labels[corev1beta1.RemoteClusterIDLabel] == ""
+		}
+		return true, c.discard(ctx, c.claims, v.local, inThisCluster, func() (bool, error) {
+			return c.deleteData(ctx, c.claims, c.realKey(v.local.UID), c.isReal)
+		})
 	case v.volume == nil && v.local.Spec.VolumeName == forge.VolumeName(v.local) && c.isNode(to, false):
 		return true, c.moveHere(ctx, v, to)
 	}
@@ -39,19 +41,4 @@ func (c *RealClaims) moveHere(ctx context.Context, v realView, node string) erro
 		return c.patchReal(ctx, v, map[string]any{forge.SelectedNode: node, offloadingv1beta1.AskedNodeAnnotation: node}, nil)
 	}
 	return nil
-}
-
-// discard deletes the real claim, once the user's claim is bound to a volume of a provider, and then
-// the annotation.
-func (c *RealClaims) discard(ctx context.Context, v realView) error {
-	inThisCluster := func(volume *corev1.PersistentVolume) bool {
-		return volume.Labels[corev1beta1.RemoteClusterIDLabel] == ""
-	}
-	if elsewhere, err := c.elsewhere(ctx, v.local, inThisCluster); err != nil || !elsewhere {
-		return cmp.Or(err, loop.After(engine.TakenRetry))
-	}
-	if gone, err := c.deleteData(ctx, c.claims, c.realKey(v.local.UID), c.isReal); err != nil || !gone {
-		return err
-	}
-	return c.discarded(ctx, c.claims, v.local)
 }

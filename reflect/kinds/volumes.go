@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -233,8 +234,15 @@ func (h *homeVolumes) elsewhere(ctx context.Context, claim *corev1.PersistentVol
 	return claimOf(volume) != nil && volume.Spec.ClaimRef.UID == claim.UID && volume.DeletionTimestamp == nil && !here(volume), nil
 }
 
-// discarded removes the annotation from a claim whose second volume is gone.
-func (h *homeVolumes) discarded(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim) error {
+// discard deletes the data that a claim has here besides its volume, once the claim is bound to a volume that is
+// not here, and then removes the annotation that asks for it.
+func (h *homeVolumes) discard(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim, here func(*corev1.PersistentVolume) bool, deleteIt func() (gone bool, err error)) error {
+	if elsewhere, err := h.elsewhere(ctx, claim, here); err != nil || !elsewhere {
+		return cmp.Or(err, loop.After(engine.TakenRetry))
+	}
+	if gone, err := deleteIt(); err != nil || !gone {
+		return err
+	}
 	return h.patchClaim(ctx, claims, claim, annotated(offloadingv1beta1.DiscardCopyAnnotation, nil))
 }
 

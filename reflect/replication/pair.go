@@ -50,7 +50,10 @@ func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 		return p.withdraw(ctx, key.Name, remote)
 	}
 	p.absent = time.Time{}
-	err := p.equal(ctx, home, remote)
+	var err error
+	if remote == none || remote.GetDeletionTimestamp() == nil { // else the end of the deletion triggers a new sync
+		err = p.equal(ctx, home, remote)
+	}
 	if lasting(err) {
 		return errors.Join(err, p.show(ctx, home, err))
 	}
@@ -109,9 +112,6 @@ func (p *pair[T]) adopt(ctx context.Context, home T) error {
 // there is no copy.
 func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	var none T
-	if remote != none && remote.GetDeletionTimestamp() != nil {
-		return nil // the end of the deletion triggers a new sync, which creates it again
-	}
 	next := p.copyOf(remote, p.cfg.remoteNamespace(), home.GetName())
 	forgot := remote != none && p.forgot(remote)
 	if forgot {
