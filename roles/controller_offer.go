@@ -23,7 +23,7 @@ func (c *controller) addOffers() {
 	c.consumer = offer.NewConsumer(offer.ConsumerConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
-		Credentials: c.credentials, Outgoing: c.outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
+		Credentials: c.credentials, Outgoing: c.outgoing, Accept: offer.Mode(c.env.Config.Peering.AcceptOffers),
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
 		Env:     c.env.component(),
 	})

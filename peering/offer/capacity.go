@@ -21,13 +21,6 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// Node is a node that may run pods of peers.
-type Node struct {
-	Name        string
-	Labels      map[string]string
-	Allocatable corev1.ResourceList
-}
-
 // Use is the sum of the requests on one node by the pods of one consumer, or by this
 // cluster's own pods.
 type Use struct {
@@ -143,11 +136,11 @@ func matches(selector, labelled map[string]string) bool {
 	return labels.SelectorFromSet(selector).Matches(labels.Set(labelled))
 }
 
-// nodesFor returns the nodes that a selector matches, by name.
-func nodesFor(nodes []Node, selector map[string]string) map[string]Node {
-	out := map[string]Node{}
+// nodesFor returns the nodes that may run pods of peers and that a selector matches, by name.
+func nodesFor(nodes []*corev1.Node, selector map[string]string) map[string]*corev1.Node {
+	out := map[string]*corev1.Node{}
 	for _, n := range nodes {
-		if matches(selector, n.Labels) {
+		if takesPods(n) && matches(selector, n.Labels) {
 			out[n.Name] = n
 		}
 	}
@@ -165,10 +158,10 @@ type room struct {
 // resources, minus the requests of this cluster's own pods, minus the larger of usage and
 // holdings of each other consumer. A holding counts in full if its selector matches one of
 // these nodes, or no node at all.
-func roomFor(f Facts, p Policy, nodes map[string]Node) room {
+func roomFor(f Facts, p Policy, nodes map[string]*corev1.Node) room {
 	free := corev1.ResourceList{}
 	for _, n := range nodes {
-		add(free, n.Allocatable)
+		add(free, n.Status.Allocatable)
 	}
 	taken, held := map[string]corev1.ResourceList{}, map[string]corev1.ResourceList{}
 	for _, u := range f.Used {

@@ -116,11 +116,11 @@ func TestReceived(t *testing.T) {
 	}{
 		"a new one":    {copied(), nil, nil, "keep Accepted Accepted", true, 0},
 		"one in use":   {copied(), mine, nil, "keep Accepted Accepted", true, 0},
-		"by hand, new": {copied(), nil, func(r *received) { r.mode = AcceptManual }, "ManualActionRequired AcceptanceRequired", false, 0},
+		"by hand, new": {copied(), nil, func(r *received) { r.mode = Manual }, "ManualActionRequired AcceptanceRequired", false, 0},
 		"by hand, accepted": {copied(func(o *sharingv1alpha1.ResourceOffer) {
 			o.Annotations = map[string]string{sharingv1alpha1.AcceptedAnnotation: "true"}
-		}), nil, func(r *received) { r.mode = AcceptManual }, "keep Accepted Accepted", true, 0},
-		"by hand, in use":         {copied(), mine, func(r *received) { r.mode = AcceptManual }, "keep Accepted Accepted", true, 0},
+		}), nil, func(r *received) { r.mode = Manual }, "keep Accepted Accepted", true, 0},
+		"by hand, in use":         {copied(), mine, func(r *received) { r.mode = Manual }, "keep Accepted Accepted", true, 0},
 		"no credentials":          {copied(), nil, func(r *received) { r.secret = "" }, "wait", false, 0},
 		"no credentials for now":  {copied(), mine, func(r *received) { r.secret = "" }, "keep Accepted Accepted", true, 0},
 		"made by hand":            {copied(), hand, nil, "ManualActionRequired NameTaken", false, 0},
@@ -138,7 +138,7 @@ func TestReceived(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := received{clusterID: "rome", provider: "milan", offer: tc.offer, node: tc.node, wanted: true, secret: "milan", mode: AcceptAutomatic, now: noon}
+			r := received{clusterID: "rome", provider: "milan", offer: tc.offer, node: tc.node, wanted: true, secret: "milan", mode: Automatic, now: noon}
 			if tc.change != nil {
 				tc.change(&r)
 			}

@@ -46,10 +46,10 @@ type ConsumerConfig struct {
 	// peer's tenant namespace. It returns false if there are no valid ones. Its
 	// implementation must call Changed after a change.
 	Credentials func(clusterID string) (secret string, ok bool)
-	// Outgoing decides for ForeignClusters with outgoingPeeringEnabled Auto. Accept says
-	// how offers are decided.
+	// Outgoing decides for ForeignClusters with outgoingPeeringEnabled Auto. Accept is
+	// Automatic, or else an offer is accepted once a person sets sharingv1alpha1.AcceptedAnnotation.
 	Outgoing link.Policy
-	Accept   AcceptMode
+	Accept   Mode
 	// LeftOut reports whether a provider may not give a label to its virtual nodes.
 	LeftOut func(provider, key string) bool
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
-// Mode says how requests of consumers are decided.
+// Mode says how requests of consumers are decided, and the offers of providers.
 type Mode string
 
 // Values of Mode.
@@ -90,13 +90,11 @@ type Facts struct {
 	// Refused is the reason for which the consumer gets nothing, whatever capacity there
 	// is. It is empty if the consumer may get some.
 	Refused, RefusedMessage string
-	// Nodes are the nodes that may run pods of peers, Used the usage on them, and Others
-	// the holdings of other consumers.
-	Nodes  []Node
+	// Nodes are the nodes of this cluster, Used the usage on them, and Others the holdings of
+	// other consumers.
+	Nodes  []*corev1.Node
 	Used   []Use
 	Others []Holding
-	// AllNodes are the nodes of this cluster, for their pressures.
-	AllNodes []*corev1.Node
 	// Classes are the classes of this cluster.
 	Classes Classes
 	// Offers are the consumer's existing offers.
@@ -213,7 +211,7 @@ func wantedResources(asked corev1.ResourceList, there corev1.ResourceList) (name
 
 // grant returns the total that a consumer gets, and a text about the amounts that fall
 // short of the request.
-func grant(f Facts, p Policy, nodes map[string]Node, live []*sharingv1alpha1.ResourceOffer) (sum corev1.ResourceList, short string) {
+func grant(f Facts, p Policy, nodes map[string]*corev1.Node, live []*sharingv1alpha1.ResourceOffer) (sum corev1.ResourceList, short string) {
 	left := roomFor(f, p, nodes)
 	current := corev1.ResourceList{}
 	for _, o := range live {
@@ -282,7 +280,7 @@ func offerSpec(f Facts, p Policy, name string, hard corev1.ResourceList, selecto
 		Approved:      p.Mode == Automatic || have.Approved,
 		ResourceQuota: corev1.ResourceQuotaSpec{Hard: hard}, NodeSelector: selector,
 		Labels:              store.Merged(p.Labels, maps.Clone(f.Request.Labels), nil), // those of the policy override the requested ones
-		Pressures:           pressuresOf(f.AllNodes, selector),
+		Pressures:           pressuresOf(f.Nodes, selector),
 		StorageClasses:      classesFor(p.StorageClasses, f.Classes.Storage, f.Request.StorageClasses),
 		IngressClasses:      classesFor(p.IngressClasses, f.Classes.Ingress, f.Request.IngressClasses),
 		LoadBalancerClasses: classesFor(p.LoadBalancerClasses, nil, f.Request.LoadBalancerClasses),

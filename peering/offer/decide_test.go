@@ -32,8 +32,9 @@ func automatic() Policy {
 	return Policy{Mode: Automatic, Percentage: 100, UpdateThreshold: 10, SelectorLabels: func(string) []string { return []string{"x", "arch"} }}
 }
 
-func node(name string, amounts list, labels ...string) Node {
-	n := Node{Name: name, Allocatable: amounts, Labels: map[string]string{}}
+func node(name string, amounts list, labels ...string) *corev1.Node {
+	n := realNode(name)
+	n.Status.Allocatable, n.Labels = amounts, map[string]string{}
 	for i := 0; i+1 < len(labels); i += 2 {
 		n.Labels[labels[i]] = labels[i+1]
 	}
@@ -44,7 +45,7 @@ func node(name string, amounts list, labels ...string) Node {
 // pods.
 func factsOf(change ...func(*Facts)) Facts {
 	f := Facts{Provider: "milan", Consumer: "rome", Request: &corev1beta1.CapacityRequest{}, Now: noon,
-		Nodes: []Node{node("a", of3("10", "10Gi", "100"))}}
+		Nodes: []*corev1.Node{node("a", of3("10", "10Gi", "100"))}}
 	for _, c := range change {
 		c(&f)
 	}
@@ -73,7 +74,7 @@ func TestAmounts(t *testing.T) {
 	have := func(cpu, memory, pods string) func(*Facts) {
 		return func(f *Facts) { f.Offers = append(f.Offers, standing3(cpu, memory, pods)) }
 	}
-	nodes := func(nodes ...Node) func(*Facts) { return func(f *Facts) { f.Nodes = nodes } }
+	nodes := func(nodes ...*corev1.Node) func(*Facts) { return func(f *Facts) { f.Nodes = nodes } }
 	selects := func(key, value string) func(*Facts) {
 		return func(f *Facts) { f.Request.NodeSelector = map[string]string{key: value} }
 	}
@@ -167,7 +168,7 @@ func TestAmounts(t *testing.T) {
 func TestOtherResources(t *testing.T) {
 	t.Parallel()
 	f := factsOf(func(f *Facts) {
-		f.Nodes = []Node{node("a", list{"cpu": q("10"), "memory": q("10Gi"), "pods": q("100"), "example.com/gpu": q("4"), "ephemeral-storage": q("5Gi")})}
+		f.Nodes = []*corev1.Node{node("a", list{"cpu": q("10"), "memory": q("10Gi"), "pods": q("100"), "example.com/gpu": q("4"), "ephemeral-storage": q("5Gi")})}
 	})
 	names := func(d Decision) (out []string) {
 		for name := range d.Offers["milan"].ResourceQuota.Hard {
@@ -188,7 +189,7 @@ func TestDivided(t *testing.T) {
 	t.Parallel()
 	f := factsOf(func(f *Facts) {
 		f.Request.VirtualNodes = 3
-		f.Nodes[0].Allocatable = of3("10", "10Gi", "100")
+		f.Nodes[0].Status.Allocatable = of3("10", "10Gi", "100")
 	})
 	d := Decide(f, automatic())
 	require.Len(t, d.Offers, 3)
@@ -260,7 +261,7 @@ func TestAnswersTellOfNoSingleNode(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{corev1.LabelHostname, "alpha.eksctl.io/instance-id", "example.com/vault"} {
 		there := factsOf(func(f *Facts) {
-			f.Nodes = []Node{node("a", of3("5", "5Gi", "50"), key, "a"), node("b", of3("5", "5Gi", "50"))}
+			f.Nodes = []*corev1.Node{node("a", of3("5", "5Gi", "50"), key, "a"), node("b", of3("5", "5Gi", "50"))}
 			f.Request.NodeSelector = map[string]string{key: "a"}
 		})
 		missing := factsOf(func(f *Facts) { f.Request.NodeSelector = map[string]string{key: "a"} })
@@ -273,7 +274,7 @@ func TestAnswersTellOfNoSingleNode(t *testing.T) {
 	}
 	// The provider's own selector is known to its consumers.
 	f := factsOf(func(f *Facts) {
-		f.Nodes = []Node{node("a", of3("5", "5Gi", "50"), "pool", "shared")}
+		f.Nodes = []*corev1.Node{node("a", of3("5", "5Gi", "50"), "pool", "shared")}
 		f.Request.NodeSelector = map[string]string{"pool": "shared"}
 	})
 	p := automatic()
@@ -364,7 +365,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		p := Policy{Mode: Automatic, Percentage: int64(r.IntN(101)), UpdateThreshold: int64(r.IntN(30)), SelectorLabels: func(string) []string { return []string{"x"} }}
-		nodes := []Node{node("a", of3("10", "10Gi", "100"), "x", "1"), node("b", of3("7", "3Gi", "50"), "x", "2")}
+		nodes := []*corev1.Node{node("a", of3("10", "10Gi", "100"), "x", "1"), node("b", of3("7", "3Gi", "50"), "x", "2")}
 		offers := map[string]sharingv1alpha1.ResourceOfferSpec{}
 		for range 20 {
 			consumer := fmt.Sprintf("c%d", r.IntN(4))
@@ -398,7 +399,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 			for name, amount := range got.ResourceQuota.Hard {
 				free := q("0")
 				for _, n := range nodes {
-					free.Add(n.Allocatable[name])
+					free.Add(n.Status.Allocatable[name])
 				}
 				free.Sub(own[name])
 				free.Sub(others[name])

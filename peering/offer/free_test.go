@@ -92,7 +92,7 @@ func TestPressures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, tc.want, pressuresOf(tc.nodes, tc.selector))
-			f := factsOf(func(f *Facts) { f.AllNodes = tc.nodes })
+			f := factsOf(func(f *Facts) { f.Nodes = tc.nodes })
 			require.Equal(t, tc.want, offerSpec(f, automatic(), "milan", nil, tc.selector).Pressures)
 		})
 	}

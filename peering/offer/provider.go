@@ -269,14 +269,8 @@ func (p *Provider) decide(ctx context.Context, consumer string, w world) (Decisi
 	if err != nil {
 		return Decision{}, err
 	}
-	f.Used, f.Others = used, holdings(consumer, w)
-	f.AllNodes = store.Listed(p.cfg.Nodes.Lister().List(labels.Everything()))
-	for _, n := range f.AllNodes {
-		if takesPods(n) {
-			f.Nodes = append(f.Nodes, Node{Name: n.Name, Labels: n.Labels, Allocatable: n.Status.Allocatable})
-		}
-	}
-	f.Classes = p.classes()
+	f.Used, f.Others, f.Classes = used, holdings(consumer, w), p.classes()
+	f.Nodes = store.Listed(p.cfg.Nodes.Lister().List(labels.Everything()))
 	return Decide(f, p.cfg.Policy), nil
 }
 

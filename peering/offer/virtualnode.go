@@ -59,18 +59,6 @@ func offered(names []string, field func(*offloadingv1beta1.ClassOffer) *string) 
 	return out
 }
 
-// AcceptMode says how offers of providers are decided.
-type AcceptMode string
-
-// Values of AcceptMode.
-const (
-	// AcceptAutomatic means that every offer of a wanted provider is accepted.
-	AcceptAutomatic AcceptMode = "Automatic"
-	// AcceptManual means that an offer is accepted once a person sets
-	// sharingv1alpha1.AcceptedAnnotation.
-	AcceptManual AcceptMode = "Manual"
-)
-
 // plan is the decision on one offer.
 type plan struct {
 	// keep creates or updates the virtual node; drain deletes it; wait writes nothing at
@@ -93,7 +81,7 @@ type received struct {
 	// name of the Secret with the credentials for it, or "".
 	wanted bool
 	secret string
-	mode   AcceptMode
+	mode   Mode
 	now    time.Time
 }
 
@@ -128,7 +116,7 @@ func (r received) decide() plan {
 	case r.node != nil && !mine:
 		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, reasons.NameTaken,
 			"cluster "+r.clusterID+" has a VirtualNode "+r.node.Name+" that was made by hand: it stays as it is; the offer is taken when that is deleted")}
-	case !mine && r.mode == AcceptManual && r.offer.Annotations[sharingv1alpha1.AcceptedAnnotation] != "true":
+	case !mine && r.mode == Manual && r.offer.Annotations[sharingv1alpha1.AcceptedAnnotation] != "true":
 		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, sharingv1alpha1.ReasonAcceptanceRequired,
 			"somebody of cluster "+r.clusterID+" has to accept it: liqod offer approve "+r.offer.Name+" -n "+r.offer.Namespace)}
 	}

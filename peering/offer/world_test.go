@@ -68,7 +68,7 @@ func (r *rig) run(loop func(context.Context) error) (stop func()) {
 	return kubetest.Run(r.t, loop)
 }
 
-func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
+func (r *rig) consumer(mode Mode) func(context.Context) error {
 	r.t.Helper()
 	c := NewConsumer(ConsumerConfig{ClusterID: "rome", Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
@@ -145,7 +145,7 @@ func ownPod(name, cpu string) *corev1.Pod {
 func TestConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cluster("milan"))
-		r.run(r.consumer(AcceptAutomatic))
+		r.run(r.consumer(Automatic))
 		require.Zero(t, r.settled(), "nobody wants anything")
 		r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { uses(fc); fc.Spec.Request.Resources = list{"cpu": q("5")} })
 		r.settled()
@@ -194,7 +194,7 @@ func TestConsumerKeepsWhatItHas(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, objects...)
 				r.secret = ""
-				r.run(r.consumer(AcceptAutomatic))
+				r.run(r.consumer(Automatic))
 				require.Zero(t, r.settled())
 			})
 		})
@@ -225,7 +225,7 @@ func TestConsumerBehind(t *testing.T) {
 					once.Do(func() { require.NoError(t, r.liqo.Tracker().Add(row.request)) })
 					return false, nil, nil
 				})
-				r.run(r.consumer(AcceptAutomatic))
+				r.run(r.consumer(Automatic))
 				r.settled()
 				require.Equal(t, row.asked, r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
 				require.Equal(t, row.errors, records.Len() > 0, "%v", records.All())
@@ -237,7 +237,7 @@ func TestConsumerBehind(t *testing.T) {
 func TestConsumerExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cluster("milan", uses), copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.ExpirationTime = seconds(time.Now().Add(time.Minute)) }))
-		r.run(r.consumer(AcceptAutomatic))
+		r.run(r.consumer(Automatic))
 		r.settled()
 		require.NotNil(t, r.virtualNode())
 		time.Sleep(time.Minute)
