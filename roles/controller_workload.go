@@ -109,24 +109,21 @@ func (c *controller) addLostNodes() {
 
 // quotaMetrics collects the usage and the limits of each consumer at the time of the scrape.
 type quotaMetrics struct {
+	described
+
 	accounts             func() []pod.Account
 	used, limit, waiting *prometheus.Desc
 }
 
 func newQuotaMetrics(accounts func() []pod.Account) quotaMetrics {
-	return quotaMetrics{
+	m := quotaMetrics{
 		accounts: accounts,
 		used:     describe("liqod_quota_used", "Sum of the requests of a consumer's pods that have not ended, in the resource's base unit; at most 256 resources.", "consumer", "resource"),
 		limit:    describe("liqod_quota_limit", "Limit by the consumer's Quotas, without cordoned ones; absent for resources without a limit.", "consumer", "resource"),
 		waiting:  describe("liqod_quota_waiting", "ShadowPods that wait for room in a consumer's Quotas.", "consumer"),
 	}
-}
-
-// Describe implements prometheus.Collector.
-func (m quotaMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.used, m.limit, m.waiting} {
-		out <- d
-	}
+	m.described = described{m.used, m.limit, m.waiting}
+	return m
 }
 
 // Collect implements prometheus.Collector.

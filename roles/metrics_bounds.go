@@ -87,3 +87,13 @@ func truth(b bool) float64 {
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
+
+// described are the metrics of a collector.
+type described []*prometheus.Desc
+
+// Describe implements prometheus.Collector.
+func (d described) Describe(out chan<- *prometheus.Desc) {
+	for _, one := range d {
+		out <- one
+	}
+}

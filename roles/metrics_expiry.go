@@ -19,6 +19,8 @@ type expiry struct {
 // expiries collects the lives of certificates from all roles of the process. A nil one
 // collects nothing.
 type expiries struct {
+	described
+
 	until, from *prometheus.Desc
 
 	mu      sync.Mutex
@@ -26,11 +28,13 @@ type expiries struct {
 }
 
 func newExpiries() *expiries {
-	return &expiries{
+	e := &expiries{
 		until: describe("liqod_certificate_expiry_timestamp_seconds",
 			"Time at which a certificate or token expires; certificate is webhook, authentication, kubelet, or identity (of this cluster in a peer).", "certificate", "peer"),
 		from: describe("liqod_certificate_issued_timestamp_seconds", "Time from which the same certificate or token is valid.", "certificate", "peer"),
 	}
+	e.described = described{e.until, e.from}
+	return e
 }
 
 // add adds a source. It must be safe for concurrent use.
@@ -52,12 +56,6 @@ func (e *expiries) serving(name string, get func(*tls.ClientHelloInfo) (*tls.Cer
 		}
 		return []expiry{{certificate: name, life: client.CertificateLife(cert.Leaf)}}
 	})
-}
-
-// Describe implements prometheus.Collector.
-func (e *expiries) Describe(out chan<- *prometheus.Desc) {
-	out <- e.until
-	out <- e.from
 }
 
 // Collect implements prometheus.Collector.

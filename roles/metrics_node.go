@@ -24,6 +24,8 @@ import (
 // nodeMetrics collects the capacity and the pods of a virtual node from the caches of its
 // vkubelet, at the time of the scrape. Only the active replica has them.
 type nodeMetrics struct {
+	described
+
 	node, peer string
 	nodes      corelisters.NodeLister
 	held       func() corelisters.PodLister // nil in a standby
@@ -32,13 +34,15 @@ type nodeMetrics struct {
 }
 
 func newNodeMetrics(tenant, node string, nodes corelisters.NodeLister, held func() corelisters.PodLister) *nodeMetrics {
-	return &nodeMetrics{
+	m := &nodeMetrics{
 		node: node, peer: strings.TrimPrefix(tenant, corev1beta1.TenantNamespacePrefix), nodes: nodes, held: held,
 		allocatable: describe("liqod_virtual_node_allocatable", "Capacity of a virtual node for pods, in the resource's base unit.", "peer", "virtual_node", "resource"),
 		requested:   describe("liqod_virtual_node_requested", "Sum of the requests of the pods on a virtual node that have not ended; resource pods is their number.", "peer", "virtual_node", "resource"),
 		pods: describe("liqod_offloaded_pods", "Pods on a virtual node; the namespaces beyond the first 256 are counted together as (rest).",
 			"peer", "virtual_node", "workload_namespace", "phase", "ready"),
 	}
+	m.described = described{m.allocatable, m.requested, m.pods}
+	return m
 }
 
 // addMetrics registers the metrics of the virtual node and of its serving certificate.
@@ -50,13 +54,6 @@ func (v *vkubelet) addMetrics() {
 		}
 		return v.serving.GetCertificate(hello)
 	})
-}
-
-// Describe implements prometheus.Collector.
-func (m *nodeMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.allocatable, m.requested, m.pods} {
-		out <- d
-	}
 }
 
 // Collect implements prometheus.Collector.

@@ -39,6 +39,8 @@ var checks = []string{
 // peerMetrics collects the state of peerings from the caches of role controller, at the time of
 // the scrape. Only the active replica has them, so that sums over replicas are right.
 type peerMetrics struct {
+	described
+
 	clusterID string
 	clusters  coreliqoinformers.ForeignClusterInformer
 	maps      offloadinginformers.NamespaceMapInformer
@@ -69,6 +71,7 @@ func (m *peerMetrics) describe() {
 		"peer", "direction", "phase")
 	m.moving = describe("liqod_volumes_moving", "Claims of the class liqo whose data is being moved: no pod can use them meanwhile.")
 	m.kept = describe("liqod_volumes_kept", "PersistentVolumes of the class liqo whose claim is gone and whose data is kept; peer is the cluster that has the data, also this one.", "peer")
+	m.described = described{m.up, m.unknown, m.nodeReady, m.nodeSilent, m.refuses, m.peerPods, m.namespaces, m.offered, m.moving, m.kept}
 }
 
 // collectVolumes counts the claims whose data is being moved, and the volumes whose claims are gone and whose data is kept.
@@ -145,13 +148,6 @@ func (m *peerMetrics) run(ctx context.Context) error {
 	defer m.leading.Store(false)
 	<-ctx.Done()
 	return nil
-}
-
-// Describe implements prometheus.Collector.
-func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.nodeSilent, m.refuses, m.peerPods, m.namespaces, m.offered, m.moving, m.kept} {
-		out <- d
-	}
 }
 
 // Collect implements prometheus.Collector. Listers fail only for an invalid selector.

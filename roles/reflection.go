@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
@@ -24,15 +23,11 @@ import (
 // reflection reflects the kinds that the virtual nodes of one provider share. It runs in
 // one of their vkubelets at a time.
 type reflection struct {
+	of    *vkubelet
 	lease *lease.Runner
-	make  func() *engine.Engine
+	cfg   engine.Config
 	// resting is an engine that never runs.
 	resting *engine.Engine
-	// forget drops the state of the tracker about the loops of a stopped engine.
-	forget func()
-	// refused tells what the provider refuses, by the text of offloadingv1beta1.RefusedText.
-	refused func(text string)
-	clock   clock.WithTicker
 	// running is nil while another process reflects the shared kinds.
 	running loop.Value[*engine.Engine]
 }
@@ -59,12 +54,7 @@ func (v *vkubelet) newReflection(to engine.Target, config *rest.Config, settled 
 		Target: to, Home: clientsOf(v.home.plain), Remote: clientsOf(provider),
 		Kinds: choices(settings.Reflection, v.externalAddress()), Settled: settled,
 	}
-	refused := func(text string) { v.keeper.SetRemote(func(r *virtualnode.Remote) { r.Refused = text }) }
-	return &reflection{lease: runner, clock: v.env.Clock, refused: refused, resting: engine.New(cfg), make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {
-		for _, name := range engine.LoopNames(cfg.Kinds) {
-			v.env.Tracker.Forget(name)
-		}
-	}}, nil
+	return &reflection{of: v, lease: runner, cfg: cfg, resting: engine.New(cfg)}, nil
 }
 
 // alone reports whether this virtual node is the only one of its provider.
@@ -104,11 +94,13 @@ func choices(r config.Reflection, external forge.External) []engine.Choice {
 // run reflects while this process holds the lease, until ctx is done.
 func (r *reflection) run(ctx context.Context) error {
 	return r.lease.Run(ctx, func(ctx context.Context) error {
-		e := r.make()
+		e := engine.New(r.cfg)
 		r.running.Swap(e)
 		defer func() {
 			r.running.Swap(nil)
-			r.forget()
+			for _, name := range engine.LoopNames(r.cfg.Kinds) {
+				r.of.env.Tracker.Forget(name)
+			}
 		}()
 		return together(e.Run, func(ctx context.Context) error { return r.tellRefused(ctx, e) })(ctx)
 	})
@@ -120,9 +112,10 @@ const refusedInterval = 5 * time.Second
 
 // tellRefused tells what the provider refuses until ctx is done.
 func (r *reflection) tellRefused(ctx context.Context, e *engine.Engine) error {
-	defer r.refused("")
-	for range loop.Ticks(ctx, r.clock, refusedInterval, nil) {
-		r.refused(offloadingv1beta1.RefusedText(e.Refused()))
+	refused := func(text string) { r.of.keeper.SetRemote(func(s *virtualnode.Remote) { s.Refused = text }) }
+	defer refused("")
+	for range loop.Ticks(ctx, r.of.env.Clock, refusedInterval, nil) {
+		refused(offloadingv1beta1.RefusedText(e.Refused()))
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func networkingOf(obj any) (any, error) {
 // addressesKnown reports whether the caches of watchAddresses are filled, and this
 // cluster's own addresses are known. Before that, no pod may lose or get its address.
 func (v *vkubelet) addressesKnown() bool {
-	return v.ranges.isKnown() && v.fabricKnown()
+	return v.ranges.Get() != nil && v.fabricKnown()
 }
 
 func (v *vkubelet) fabricKnown() bool {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,38 +29,16 @@ const (
 )
 
 // ranges are the addresses of this cluster's own, and those that its ForeignCluster allows
-// to a provider. Its methods are safe for concurrent use.
+// to a provider. They are not changed.
 type ranges struct {
-	mu    sync.Mutex
-	known bool
 	own   []netip.Prefix
 	peers map[string][]netip.Prefix // by cluster id
-}
-
-func (r *ranges) isKnown() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.known
-}
-
-// set replaces the ranges and reports whether they differ.
-func (r *ranges) set(own []netip.Prefix, peers map[string][]netip.Prefix) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	same := slices.Equal(r.own, own) && len(r.peers) == len(peers)
-	for id, p := range peers {
-		same = same && slices.Equal(r.peers[id], p)
-	}
-	r.own, r.peers, r.known = own, peers, true
-	return !same
 }
 
 // refuses returns the reason for which a pod of a provider cannot have an address here. It
 // returns "" if it can. The ranges of the provider are those of its ForeignCluster, unless
 // the network fabric has checked the address against others.
 func (r *ranges) refuses(peer string, addr netip.Addr, fabric bool) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	theirs, named := r.peers[peer], false
 	if !fabric && len(theirs) > 0 {
 		named = slices.ContainsFunc(theirs, func(p netip.Prefix) bool { return p.Contains(addr) })
@@ -110,7 +88,8 @@ func (v *vkubelet) readRanges(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(own, netip.Prefix.Compare)
-	if v.ranges.set(slices.Compact(own), peers) {
+	next := &ranges{slices.Compact(own), peers}
+	if before := v.ranges.Swap(next); !reflect.DeepEqual(before, next) {
 		v.tellRemapped("")
 	}
 	return nil
@@ -120,7 +99,7 @@ func (v *vkubelet) readRanges(ctx context.Context) error {
 type providerAddresses struct {
 	peer   string
 	remap  *exchange.Remapper // nil without the network fabric
-	ranges *ranges
+	ranges *loop.Value[*ranges]
 }
 
 var _ forge.Remapper = providerAddresses{}
@@ -147,7 +126,7 @@ func (p providerAddresses) Remap(addr netip.Addr) (here netip.Addr, refused stri
 			return netip.Addr{}, fmt.Sprintf("%s is here in %s", addr, why), false
 		}
 	}
-	if why := p.ranges.refuses(p.peer, here, fabric); why != "" {
+	if why := p.ranges.Get().refuses(p.peer, here, fabric); why != "" {
 		return netip.Addr{}, why, false
 	}
 	return here, "", true
