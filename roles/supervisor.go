@@ -16,8 +16,7 @@ type supervisor struct {
 	actors   []Actor
 	stopping chan struct{} // closed when the context of the actors is done
 
-	mu    sync.Mutex
-	alive []string
+	alive sync.Map // names of the actors that have not returned
 }
 
 func newSupervisor(log *zap.Logger) *supervisor {
@@ -76,8 +75,8 @@ func (s *supervisor) together(ctx context.Context, actors []Actor, runs ...func(
 // one runs an actor. It logs an error that the actor returns after ctx is done, because that
 // error did not cause the end of the process.
 func (s *supervisor) one(ctx context.Context, a Actor) error {
-	s.started(a.Name)
-	defer s.ended(a.Name)
+	s.alive.Store(a.Name, true)
+	defer s.alive.Delete(a.Name)
 	err := a.Run(ctx)
 	switch {
 	case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)):
@@ -103,23 +102,11 @@ func (s *supervisor) isStopping() bool {
 	}
 }
 
-func (s *supervisor) started(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.alive = append(s.alive, name)
-}
-
-func (s *supervisor) ended(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := slices.Index(s.alive, name); i >= 0 {
-		s.alive = slices.Delete(s.alive, i, i+1)
-	}
-}
-
 // running returns the names of the actors that have not returned, sorted.
-func (s *supervisor) running() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(slices.Values(s.alive))
+func (s *supervisor) running() (names []string) {
+	for name := range s.alive.Range {
+		names = append(names, fmt.Sprint(name))
+	}
+	slices.Sort(names)
+	return names
 }

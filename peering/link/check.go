@@ -129,13 +129,9 @@ func (c *Check) While(ctx context.Context) (open context.Context, done context.C
 func (c *Check) Run(ctx context.Context) {
 	turned := loop.NewSignal()
 	stop := loop.Start(ctx, func(ctx context.Context) { c.judge(ctx, turned) })
-	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.ask, func(health.State) { turned.Notify() })
+	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, Readyz(c.cfg.Provider), func(health.State) { turned.Notify() })
 	stop()
 	c.set(errClosed)
-}
-
-func (c *Check) ask(ctx context.Context) error {
-	return explained(c.cfg.Provider.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error())
 }
 
 // explained adds what the answer 401 to a probe means. An API server whose etcd is away gives

@@ -48,8 +48,11 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	var answer any = "ok"
+	var answer any
 	switch r.URL.Path {
+	case "/readyz":
+		_, _ = w.Write([]byte("ok"))
+		return
 	case "/version":
 		answer = map[string]string{"gitVersion": "v1.36.3", "platform": "linux/amd64"}
 	case "/api/v1/namespaces/kube-system":

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 )
 
 // flagValue is the text of a flag, or the elements of a list. Load checks it together with
@@ -138,52 +140,37 @@ func flagTexts(value any) []string {
 // value names its source. --config accepts the output. It contains no secret, because no
 // setting is one.
 func (e *Effective) Print(w io.Writer) error {
-	var open []string
+	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range e.settings {
-		path := strings.Split(s.Key, ".")
-		sections, name := path[:len(path)-1], path[len(path)-1]
-		same := 0
-		for same < len(open) && same < len(sections) && open[same] == sections[same] {
-			same++
-		}
-		for depth := same; depth < len(sections); depth++ {
-			if _, err := fmt.Fprintf(w, "%s%s:\n", indent(depth), sections[depth]); err != nil {
-				return err
+		at, path := root, strings.Split(s.Key, ".")
+		for _, name := range path[:len(path)-1] {
+			if n := len(at.Content); n == 0 || at.Content[n-2].Value != name {
+				at.Content = append(at.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, &yaml.Node{Kind: yaml.MappingNode})
 			}
+			at = at.Content[len(at.Content)-1]
 		}
-		open = sections
-		if err := e.printValue(w, len(sections), name, s.Key); err != nil {
-			return err
-		}
+		name := &yaml.Node{Kind: yaml.ScalarNode, Value: path[len(path)-1], LineComment: "# " + strings.ReplaceAll(e.origin[s.Key], "\n", " ")}
+		at.Content = append(at.Content, name, nodeOf(e.value(s.Key), name))
 	}
-	return nil
+	out := yaml.NewEncoder(w)
+	out.SetIndent(2)
+	return errors.Join(out.Encode(root), out.Close())
 }
 
-func indent(depth int) string { return strings.Repeat("  ", depth) }
-
-func (e *Effective) printValue(w io.Writer, depth int, name, key string) error {
-	origin := strings.ReplaceAll(e.origin[key], "\n", " ")
-	value := e.value(key)
-	elements, isList := value.([]string)
-	if !isList || len(elements) == 0 {
-		_, err := fmt.Fprintf(w, "%s%s: %s # %s\n", indent(depth), name, scalar(value), origin)
-		return err
-	}
-	lines := []string{fmt.Sprintf("%s%s: # %s", indent(depth), name, origin)}
-	for _, one := range elements {
-		lines = append(lines, indent(depth+1)+"- "+scalar(one))
-	}
-	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
-	return err
-}
-
-func scalar(value any) string {
+// nodeOf returns a value as YAML. The comment of its name stands behind a value on the same line.
+func nodeOf(value any, name *yaml.Node) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.ScalarNode, Value: flagTexts(value)[0]}
 	switch v := value.(type) {
-	case time.Duration:
-		return short(v)
 	case string:
-		return fmt.Sprintf("%q", v)
-	default:
-		return fmt.Sprint(v)
+		node.Style = yaml.DoubleQuotedStyle
+	case []string:
+		node = &yaml.Node{Kind: yaml.SequenceNode}
+		for _, one := range v {
+			node.Content = append(node.Content, nodeOf(one, nil))
+		}
+		if len(v) == 0 {
+			node.Style, node.LineComment, name.LineComment = yaml.FlowStyle, name.LineComment, ""
+		}
 	}
+	return node
 }
