@@ -153,27 +153,32 @@ func (c *controller) loop(name string, r runner) {
 	c.leased(name, func(ctx context.Context) error { return r.Run(ctx, c.cfg.Workers) })
 }
 
+// base returns what the loops of peerings have in common.
+func (c *controller) base() link.Base {
+	return link.Base{
+		Env: c.env.component(), ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+	}
+}
+
 func (c *controller) addPeering() {
+	base := c.base()
+	own := base
+	own.Kube = c.home.plain.kube
 	c.directory = link.NewDirectory(link.DirectoryConfig{
-		Kube: c.home.plain.kube, Namespaces: c.own.Core().V1().Namespaces(),
+		Base: own,
 		Connect: link.Connector(client.Settings{
 			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
 			MaxWrites: writesInFlight, Log: c.env.Log,
 		}, c.env.foreign),
-		Env: c.env.component(),
 	})
 	c.conditions = link.NewConditions(link.ConditionsConfig{
-		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, Directory: c.directory,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
-		Namespaces: c.own.Core().V1().Namespaces(),
-		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probeSeconds(c.env.Registry),
-		Env: c.env.component(),
+		Base: base, Directory: c.directory, VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
+		Window: c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probeSeconds(c.env.Registry),
 	})
 	c.loop("rights", link.NewRights(link.RightsConfig{
-		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+		Base: base, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount,
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
-		Env: c.env.component(),
 	}))
 	replicator := replication.New(replication.Config{
 		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
@@ -190,10 +195,7 @@ func (c *controller) addPeering() {
 	_, _ = c.liqo.Core().V1beta1().ForeignClusters().Informer().AddEventHandler(store.Each(func(fc *corev1beta1.ForeignCluster) { replicator.Changed(fc.Spec.ClusterID) }))
 	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
 	c.loop("conditions", c.conditions)
-	c.leased("vouch", link.NewVouch(link.VouchConfig{
-		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
-		Namespaces: c.own.Core().V1().Namespaces(), Clock: c.env.Clock, Log: c.env.Log,
-	}).Run)
+	c.leased("vouch", link.NewVouch(link.VouchConfig{Base: base, Clock: c.env.Clock}).Run)
 	c.leased("replica", func(ctx context.Context) error {
 		// The replicator pulls the Configurations of peers without rights in this cluster.
 		if !cache.WaitForCacheSync(ctx.Done(), c.liqo.Core().V1beta1().ForeignClusters().Informer().HasSynced) {

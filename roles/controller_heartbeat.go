@@ -11,17 +11,14 @@ import (
 // was on, and addHeartbeat returns nil. Otherwise it returns the judge of the consumers' Leases.
 func (c *controller) addHeartbeat() *link.Pulse {
 	interval := c.env.Config.Health.Heartbeat
-	clusters, connections := c.liqo.Core().V1beta1().ForeignClusters(), c.liqo.Networking().V1beta1().Connections()
+	connections := c.liqo.Networking().V1beta1().Connections()
 	leases := c.heartbeats.Coordination().V1().Leases()
 	heartbeat := link.NewHeartbeat(link.HeartbeatConfig{
-		ClusterID: c.env.Config.ClusterID, Interval: interval, Serving: link.Readyz(c.home.plain.kube), Timeout: c.env.Config.Probe.Timeout,
-		Identity: c.conditions.Identity, Directory: c.directory, ForeignClusters: clusters, Connections: connections,
-		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Base: c.base(), Interval: interval, Serving: link.Readyz(c.home.plain.kube), Timeout: c.env.Config.Probe.Timeout,
+		Identity: c.conditions.Identity, Directory: c.directory, Connections: connections, Clock: c.env.Clock,
 	})
 	c.loop("heartbeat-leases", link.NewInvitations(link.InvitationsConfig{
-		ClusterID: c.env.Config.ClusterID, Interval: interval, Kube: c.home.fenced.kube, Directory: c.directory,
-		ForeignClusters: clusters, Namespaces: c.own.Core().V1().Namespaces(), Connections: connections, Leases: leases,
-		Env: c.env.component(),
+		Base: c.base(), Interval: interval, Directory: c.directory, Connections: connections, Leases: leases,
 	}))
 	// In every replica: else an active one that is killed would look like a dead API server.
 	c.actors = append(c.actors, Actor{Name: "heartbeat", Run: func(ctx context.Context) error { return heartbeat.Run(ctx, c.cfg.Workers) }})

@@ -16,13 +16,9 @@ func (c *controller) addJoin() {
 		back.URL = own.URL
 	}
 	identities := join.New(join.Config{
-		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, OwnNamespace: c.env.Config.Namespace,
-		AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
+		Base: c.base(), Version: c.env.Version, OwnNamespace: c.env.Config.Namespace, AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, c.outgoing) },
-		Back:   back,
-		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
-		Events: c.events, Env: c.env.component(),
+		Back:   back, Events: c.events,
 	})
 	c.conditions.AddSource(corev1beta1.ConditionAuthenticated, identities)
 	c.loop("join", identities)

@@ -21,20 +21,16 @@ func (c *controller) addOffers() {
 	sharing := c.liqo.Sharing().V1alpha1()
 	metadata := perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf)
 	c.consumer = offer.NewConsumer(offer.ConsumerConfig{
-		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
-		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
+		Base: c.base(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: c.outgoing, Accept: offer.Mode(c.env.Config.Peering.AcceptOffers),
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
-		Env:     c.env.component(),
 	})
 	c.directory.Subscribe(c.consumer.Changed)
 	c.addDirections()
 	provider := offer.NewProvider(offer.ProviderConfig{
-		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
-		Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
+		Base: c.base(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
-		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: c.incoming, Env: c.env.component(),
+		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: c.incoming,
 	})
 	c.loop("capacity-asked", c.consumer)
 	c.leased("capacity-offered", provider.Run)

@@ -17,13 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
@@ -44,10 +40,10 @@ const givenAgain = time.Minute
 
 // Config is the input of New. All fields are required unless their comment says otherwise.
 type Config struct {
-	loop.Env
+	link.Base
 
-	// ClusterID is this cluster's id. Version is the version of its liqod.
-	ClusterID, Version string
+	// Version is the version of this cluster's liqod.
+	Version string
 	// OwnNamespace is the namespace of the Secrets with tokens.
 	OwnNamespace string
 	// AddressRanges are the CIDRs of this cluster's endpoints, sent to each peer. A token
@@ -60,13 +56,6 @@ type Config struct {
 	Wanted func(*corev1beta1.ForeignCluster) bool
 	// Back says how peers get identities in this cluster in return.
 	Back Back
-
-	// Kube and Liqo are clients of this cluster.
-	Kube kubernetes.Interface
-	Liqo versioned.Interface
-	// The informers watch this cluster in all namespaces.
-	ForeignClusters informers.ForeignClusterInformer
-	Namespaces      coreinformers.NamespaceInformer
 
 	Events record.EventRecorder
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -249,15 +250,16 @@ func (r *rig) restart() {
 	r.t.Helper()
 	cores, liqos := coreinformers.NewSharedInformerFactory(r.core, 0), externalversions.NewSharedInformerFactory(r.liqo, 0)
 	r.join = New(Config{
-		ClusterID: "rome", Version: "v2", OwnNamespace: "liqod", RenewAt: 0.5, AddressRanges: []string{"10.1.0.0/16"},
+		Base: link.Base{Env: loop.Env{Clock: r.clock, Log: zaptest.NewLogger(r.t)}, ClusterID: "rome", Kube: r.core, Liqo: r.liqo,
+			ForeignClusters: liqos.Core().V1beta1().ForeignClusters(), Namespaces: cores.Core().V1().Namespaces()},
+		Version: "v2", OwnNamespace: "liqod", RenewAt: 0.5, AddressRanges: []string{"10.1.0.0/16"},
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && fc.DeletionTimestamp == nil
 		},
 		Back: Back{URL: "https://rome:8443", Offered: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes
 		}},
-		Kube: r.core, Liqo: r.liqo, ForeignClusters: liqos.Core().V1beta1().ForeignClusters(), Namespaces: cores.Core().V1().Namespaces(),
-		Events: r.said, Env: loop.Env{Clock: r.clock, Log: zaptest.NewLogger(r.t)},
+		Events: r.said,
 	})
 	r.join.Subscribe(func(string) { r.told++ })
 	r.fcs, r.nss = liqos.Core().V1beta1().ForeignClusters().Informer(), cores.Core().V1().Namespaces().Informer()

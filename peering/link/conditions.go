@@ -13,12 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
@@ -37,24 +34,15 @@ var (
 // recheckDelay is the delay before a peer's identity is read again.
 const recheckDelay = 10 * time.Second
 
-// ConditionsConfig is the input of NewConditions. All fields are required except Probed
-// and Observer.
+// ConditionsConfig is the input of NewConditions. All fields are required except Probed.
 type ConditionsConfig struct {
-	loop.Env
-
-	// ClusterID is this cluster's id.
-	ClusterID string
-
-	// Liqo is a client of this cluster.
-	Liqo versioned.Interface
+	Base
 
 	// Directory has the clients for the peers. NewConditions subscribes to it.
 	Directory *Directory
 
-	// The informers watch this cluster in all namespaces.
-	ForeignClusters informers.ForeignClusterInformer
-	VirtualNodes    offloadinginformers.VirtualNodeInformer
-	Namespaces      coreinformers.NamespaceInformer
+	// VirtualNodes watches this cluster in all namespaces.
+	VirtualNodes offloadinginformers.VirtualNodeInformer
 
 	// Window says how the results of probes are judged. Interval is the time between two
 	// probes of a peer, and Timeout the time limit of one probe.

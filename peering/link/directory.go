@@ -24,6 +24,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -66,14 +67,24 @@ type Endpoint struct {
 	digest string // of the kubeconfig
 }
 
-// DirectoryConfig is the input of NewDirectory. All fields are required except Observer.
-type DirectoryConfig struct {
+// Base is what the loops of peerings have in common. All fields are required except Observer.
+type Base struct {
 	loop.Env
 
-	// Kube is a client of this cluster.
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Kube and Liqo are clients of this cluster.
 	Kube kubernetes.Interface
-	// Namespaces is the informer of this cluster's namespaces.
-	Namespaces coreinformers.NamespaceInformer
+	Liqo versioned.Interface
+	// The informers watch this cluster in all namespaces, without label selectors.
+	ForeignClusters informers.ForeignClusterInformer
+	Namespaces      coreinformers.NamespaceInformer
+}
+
+// DirectoryConfig is the input of NewDirectory. All fields are required.
+type DirectoryConfig struct {
+	Base
+
 	// Connect creates the clients of a peer from its cluster id and a kubeconfig. It must
 	// not connect to the peer.
 	Connect func(id string, kubeconfig []byte) (Clients, error)

@@ -13,12 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
@@ -33,10 +31,10 @@ const heartbeatManager = "liqod-heartbeat"
 // or does not let this cluster write: it needs no heartbeats.
 const unaskedDelay = 30 * time.Second
 
-// HeartbeatConfig is the input of NewHeartbeat. All fields are required except Observer.
+// HeartbeatConfig is the input of NewHeartbeat. All fields are required.
 type HeartbeatConfig struct {
-	// ClusterID is this cluster's id.
-	ClusterID string
+	Base
+
 	// Interval is the time between two renewals; 0: there are none, and those from before are
 	// taken back.
 	Interval time.Duration
@@ -49,14 +47,10 @@ type HeartbeatConfig struct {
 
 	// Directory has the clients for the peers. NewHeartbeat subscribes to it.
 	Directory *Directory
-	// The informers watch this cluster in all namespaces.
-	ForeignClusters informers.ForeignClusterInformer
-	Connections     networkinginformers.ConnectionInformer
+	// Connections watches this cluster in all namespaces.
+	Connections networkinginformers.ConnectionInformer
 
 	Clock clock.WithTicker
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Heartbeat renews this cluster's heartbeat Lease in each provider that can check this
@@ -292,26 +286,20 @@ func (b *beat) due(interval time.Duration) (time.Time, bool) {
 	return b.since.Add(interval * 3 / 2), b.verdict != health.Down
 }
 
-// InvitationsConfig is the input of NewInvitations. All fields are required except Observer.
+// InvitationsConfig is the input of NewInvitations. All fields are required.
 type InvitationsConfig struct {
-	loop.Env
+	Base
 
-	// ClusterID is this cluster's id.
-	ClusterID string
 	// Interval is the time between two renewals of a peer; 0: there are none.
 	Interval time.Duration
 
-	// Kube is a client of this cluster.
-	Kube kubernetes.Interface
 	// Directory says for which peers there are credentials. NewInvitations subscribes to it.
 	Directory *Directory
 
 	// The informers watch this cluster in all namespaces. Leases has those named
 	// HeartbeatLease alone.
-	ForeignClusters informers.ForeignClusterInformer
-	Namespaces      coreinformers.NamespaceInformer
-	Connections     networkinginformers.ConnectionInformer
-	Leases          coordinationinformers.LeaseInformer
+	Connections networkinginformers.ConnectionInformer
+	Leases      coordinationinformers.LeaseInformer
 }
 
 // Invitations keeps a heartbeat Lease, without a renewal, for each peer that has rights here

@@ -32,9 +32,8 @@ func TestHeartbeatPair(t *testing.T) {
 			Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
 		provider.conditions.AddSource(server, &toldSource{}, pulse)
 		invitations := NewInvitations(InvitationsConfig{
-			ClusterID: "rome", Interval: interval, Kube: provider.core, Directory: provider.directory,
-			ForeignClusters: provider.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: provider.coreInformers.Core().V1().Namespaces(),
-			Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(), Env: loop.Env{Log: zaptest.NewLogger(t)},
+			Base: provider.base("rome"), Interval: interval, Directory: provider.directory,
+			Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(),
 		})
 		provider.liqoInformers.Start(t.Context().Done())
 		leases.Start(t.Context().Done())
@@ -49,15 +48,14 @@ func TestHeartbeatPair(t *testing.T) {
 			down = err
 		}
 		heartbeat := NewHeartbeat(HeartbeatConfig{
-			ClusterID: "milan", Interval: interval, Timeout: time.Second, Directory: consumer.directory,
+			Base: consumer.base("milan"), Interval: interval, Timeout: time.Second, Directory: consumer.directory,
 			Serving: func(context.Context) error {
 				mu.Lock()
 				defer mu.Unlock()
 				return down
 			},
-			Identity:        func(context.Context, string, kubernetes.Interface) error { return nil },
-			ForeignClusters: consumer.liqoInformers.Core().V1beta1().ForeignClusters(), Connections: consumer.liqoInformers.Networking().V1beta1().Connections(),
-			Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
+			Identity:    func(context.Context, string, kubernetes.Interface) error { return nil },
+			Connections: consumer.liqoInformers.Networking().V1beta1().Connections(), Clock: clock.RealClock{},
 		})
 		consumer.liqoInformers.Start(t.Context().Done())
 		kubetest.Create(t, consumer.liqo.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zaptest"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +39,7 @@ func newBeating(t *testing.T, interval time.Duration, lease string) *beating {
 		b.invite(lease == hasRenewal)
 	}
 	h := NewHeartbeat(HeartbeatConfig{
-		ClusterID: "rome", Interval: interval, Timeout: time.Minute, Directory: b.directory,
+		Base: b.base("rome"), Interval: interval, Timeout: time.Minute, Directory: b.directory,
 		Serving: func(context.Context) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -54,8 +53,7 @@ func newBeating(t *testing.T, interval time.Duration, lease string) *beating {
 			}
 			return b.another
 		},
-		ForeignClusters: b.liqoInformers.Core().V1beta1().ForeignClusters(), Connections: b.liqoInformers.Networking().V1beta1().Connections(),
-		Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
+		Connections: b.liqoInformers.Networking().V1beta1().Connections(), Clock: clock.RealClock{},
 	})
 	b.liqoInformers.Start(t.Context().Done())
 	b.world.run()
@@ -298,9 +296,8 @@ func TestInvitations(t *testing.T) {
 					kubetest.Create(t, w.liqo.NetworkingV1beta1().Connections(namespace), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan"}})
 				}
 				n := NewInvitations(InvitationsConfig{
-					ClusterID: "rome", Interval: tc.interval, Kube: w.core, Directory: w.directory,
-					ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
-					Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(), Env: loop.Env{Log: zaptest.NewLogger(t)},
+					Base: w.base("rome"), Interval: tc.interval, Directory: w.directory,
+					Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(),
 				})
 				w.coreInformers.Start(t.Context().Done())
 				w.liqoInformers.Start(t.Context().Done())

@@ -36,7 +36,7 @@ func TestProbesAreTimed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var have time.Duration
 				var failed error
-				c := &Conditions{cfg: ConditionsConfig{Timeout: 4 * time.Second, Env: loop.Env{Clock: clock.RealClock{}}, Probed: func(id string, d time.Duration, err error) {
+				c := &Conditions{cfg: ConditionsConfig{Timeout: 4 * time.Second, Base: Base{Env: loop.Env{Clock: clock.RealClock{}}}, Probed: func(id string, d time.Duration, err error) {
 					require.Equal(t, "milan", id)
 					have, failed = d, err
 				}}}

@@ -10,13 +10,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -35,24 +32,16 @@ const (
 
 const managedByLink = "peering" // value of liqo.io/managed-by
 
-// RightsConfig is the input of NewRights. All fields are required except Observer.
+// RightsConfig is the input of NewRights. All fields are required.
 type RightsConfig struct {
-	loop.Env
+	Base
 
-	// ClusterID is this cluster's id.
-	ClusterID string
 	// OwnNamespace is the namespace that the controller runs in. ServiceAccount is the name
 	// of its service account there.
 	OwnNamespace   string
 	ServiceAccount string
 
-	// Kube and Liqo are clients of this cluster.
-	Kube kubernetes.Interface
-	Liqo versioned.Interface
-
 	// The informers watch this cluster in all namespaces, without label selectors.
-	ForeignClusters     informers.ForeignClusterInformer
-	Namespaces          coreinformers.NamespaceInformer
 	RoleBindings        rbacinformers.RoleBindingInformer
 	ClusterRoleBindings rbacinformers.ClusterRoleBindingInformer
 }

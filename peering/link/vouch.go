@@ -13,15 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -32,15 +29,8 @@ const vouchEvery = 10 * time.Second
 
 // VouchConfig is the input of NewVouch. All fields are required.
 type VouchConfig struct {
-	// ClusterID is this cluster's id.
-	ClusterID string
-	// Kube is a client of this cluster.
-	Kube kubernetes.Interface
-	// The informers watch this cluster in all namespaces.
-	ForeignClusters informers.ForeignClusterInformer
-	Namespaces      coreinformers.NamespaceInformer
-	Clock           clock.WithTicker
-	Log             *zap.Logger
+	Base
+	Clock clock.WithTicker
 }
 
 // Vouch renews the ControllerLease of each peer with rights in this cluster. Nothing else shows a

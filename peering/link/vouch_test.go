@@ -27,8 +27,7 @@ func TestVouch(t *testing.T) {
 		turin.Name, turin.Spec.ClusterID = "turin", "turin"
 		left := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-turin", Name: corev1beta1.ControllerLease, UID: "left"}}
 		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), tenant("turin"), turin, left)
-		v := NewVouch(VouchConfig{ClusterID: "rome", Kube: w.core, ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),
-			Namespaces: w.coreInformers.Core().V1().Namespaces(), Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
+		v := NewVouch(VouchConfig{Base: w.base("rome"), Clock: clock.RealClock{}})
 		w.liqoInformers.Start(t.Context().Done())
 		w.coreInformers.Start(t.Context().Done())
 		ctx, cancel := context.WithCancel(t.Context())

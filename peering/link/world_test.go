@@ -86,18 +86,21 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	kubetest.WatchFromList(w.liqo)
 	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
 	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
-	w.directory = NewDirectory(DirectoryConfig{Kube: w.core, Namespaces: w.coreInformers.Core().V1().Namespaces(), Connect: w.connect, Env: loop.Env{Log: zaptest.NewLogger(t)}})
-	w.conditions = NewConditions(ConditionsConfig{ClusterID: "rome", Liqo: w.liqo, Directory: w.directory,
-		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), VirtualNodes: w.liqoInformers.Offloading().V1beta1().VirtualNodes(),
-		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: health.Window{Size: 5, Failures: 3, Successes: 2},
-		Interval: time.Second, Timeout: time.Second, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
-	w.rights = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Kube: w.core, Liqo: w.liqo,
-		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
-		RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(), ClusterRoleBindings: w.coreInformers.Rbac().V1().ClusterRoleBindings(), Env: loop.Env{Log: zaptest.NewLogger(t)}})
+	w.directory = NewDirectory(DirectoryConfig{Base: w.base("rome"), Connect: w.connect})
+	w.conditions = NewConditions(ConditionsConfig{Base: w.base("rome"), Directory: w.directory, VirtualNodes: w.liqoInformers.Offloading().V1beta1().VirtualNodes(),
+		Window: health.Window{Size: 5, Failures: 3, Successes: 2}, Interval: time.Second, Timeout: time.Second})
+	w.rights = NewRights(RightsConfig{Base: w.base("rome"), OwnNamespace: "liqod", ServiceAccount: "liqod-controller",
+		RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(), ClusterRoleBindings: w.coreInformers.Rbac().V1().ClusterRoleBindings()})
 	w.coreInformers.Start(t.Context().Done())
 	w.liqoInformers.Start(t.Context().Done())
 	synctest.Wait() // for the caches
 	return w
+}
+
+// base returns what the loops of the cluster with an id have in common.
+func (w *world) base(id string) Base {
+	return Base{Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)}, ClusterID: id, Kube: w.core, Liqo: w.liqo,
+		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces()}
 }
 
 func (w *world) connect(_ string, kubeconfig []byte) (Clients, error) {

@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -27,20 +25,14 @@ import (
 // cacheDelay is how long a cache is given to catch up with the result of a live read.
 const cacheDelay = time.Second
 
-// ConsumerConfig is the input of NewConsumer. All fields are required except Observer.
+// ConsumerConfig is the input of NewConsumer. All fields are required.
 type ConsumerConfig struct {
-	loop.Env
-
-	// ClusterID is this cluster's id.
-	ClusterID string
-	// Liqo is a client of this cluster.
-	Liqo versioned.Interface
+	link.Base
 
 	// The informers watch this cluster in all namespaces.
-	ForeignClusters informers.ForeignClusterInformer
-	VirtualNodes    offloadinginformers.VirtualNodeInformer
-	Requests        sharinginformers.ResourceRequestInformer
-	Offers          sharinginformers.ResourceOfferInformer
+	VirtualNodes offloadinginformers.VirtualNodeInformer
+	Requests     sharinginformers.ResourceRequestInformer
+	Offers       sharinginformers.ResourceOfferInformer
 
 	// Credentials returns the name of the Secret with the credentials for a peer, in the
 	// peer's tenant namespace. It returns false if there are no valid ones. Its

@@ -18,12 +18,9 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	storageinformers "k8s.io/client-go/informers/storage/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -44,24 +41,17 @@ const (
 	missedHold = 10 * time.Second
 )
 
-// ProviderConfig is the input of NewProvider. All fields are required except Observer.
+// ProviderConfig is the input of NewProvider. All fields are required.
 type ProviderConfig struct {
-	loop.Env
-
-	// ClusterID is this cluster's id.
-	ClusterID string
-	// Kube and Liqo are clients of this cluster.
-	Kube kubernetes.Interface
-	Liqo versioned.Interface
+	link.Base
 
 	// The informers watch this cluster in all namespaces.
-	ForeignClusters informers.ForeignClusterInformer
-	Requests        sharinginformers.ResourceRequestInformer
-	Offers          sharinginformers.ResourceOfferInformer
-	Quotas          offloadinginformers.QuotaInformer
-	Nodes           coreinformers.NodeInformer
-	StorageClasses  storageinformers.StorageClassInformer
-	IngressClasses  networkinginformers.IngressClassInformer
+	Requests       sharinginformers.ResourceRequestInformer
+	Offers         sharinginformers.ResourceOfferInformer
+	Quotas         offloadinginformers.QuotaInformer
+	Nodes          coreinformers.NodeInformer
+	StorageClasses storageinformers.StorageClassInformer
+	IngressClasses networkinginformers.IngressClassInformer
 
 	// Policy says what is shared. Incoming decides for ForeignClusters with
 	// incomingPeeringEnabled Auto.

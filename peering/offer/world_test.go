@@ -68,22 +68,27 @@ func (r *rig) run(loop func(context.Context) error) (stop func()) {
 	return kubetest.Run(r.t, loop)
 }
 
+func (r *rig) base(id string, log *zap.Logger) link.Base {
+	return link.Base{Env: loop.Env{Clock: clock.RealClock{}, Log: log}, ClusterID: id, Kube: r.core, Liqo: r.liqo,
+		ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(), Namespaces: r.inCore.Core().V1().Namespaces()}
+}
+
 func (r *rig) consumer(mode Mode) func(context.Context) error {
 	r.t.Helper()
-	c := NewConsumer(ConsumerConfig{ClusterID: "rome", Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
+	c := NewConsumer(ConsumerConfig{Base: r.base("rome", r.log),
 		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
 		Credentials: func(string) (string, bool) { return r.secret, r.secret != "" },
 		LeftOut:     func(provider, key string) bool { return provider == "milan" && key == "karpenter.sh/nodepool" },
-		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode, Env: loop.Env{Clock: clock.RealClock{}, Log: r.log}})
+		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode})
 	return func(ctx context.Context) error { return c.Run(ctx, 2) }
 }
 
 func (r *rig) provider(p Policy) *Provider {
 	r.t.Helper()
-	out := NewProvider(ProviderConfig{ClusterID: "milan", Kube: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
+	out := NewProvider(ProviderConfig{Base: r.base("milan", zaptest.NewLogger(r.t)),
 		Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(), Quotas: r.inLiqo.Offloading().V1beta1().Quotas(),
 		Nodes: r.inCore.Core().V1().Nodes(), StorageClasses: r.inCore.Storage().V1().StorageClasses(), IngressClasses: r.inCore.Networking().V1().IngressClasses(),
-		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(r.t)}})
+		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}})
 	return out
 }
 
