@@ -26,23 +26,15 @@ func (c *controller) addOffers() {
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
 	})
 	c.directory.Subscribe(c.consumer.Changed)
-	c.addDirections()
+	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering, c.consumer)
 	provider := offer.NewProvider(offer.ProviderConfig{
 		Base: c.base(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
 		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: c.incoming,
 	})
+	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering, provider)
 	c.loop("capacity-asked", c.consumer)
 	c.leased("capacity-offered", provider.Run)
-}
-
-// addDirections adds the conditions of both directions of a peering to ForeignClusters.
-func (c *controller) addDirections() {
-	sharing := c.liqo.Sharing().V1alpha1()
-	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering,
-		offer.NewOutgoing(c.env.Config.ClusterID, c.outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqo.Offloading().V1beta1().VirtualNodes()))
-	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering,
-		offer.NewIncoming(c.env.Config.ClusterID, c.incoming, sharing.ResourceRequests(), sharing.ResourceOffers(), c.own.Core().V1().Namespaces()))
 }
 
 // directions returns the policies of the two directions of peerings.

@@ -290,12 +290,7 @@ func unlessForbidden(err error) error {
 
 // Retire implements Home.
 func (k *Cluster) Retire(ctx context.Context, clusterID, account string) error {
-	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(corev1beta1.TenantNamespace(clusterID))
-	made := metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod}
-	_, err := store.Sweep(ctx, "service account", accounts, made, func(sa *corev1.ServiceAccount) bool {
-		return sa.Name != account && strings.HasPrefix(sa.Name, corev1beta1.PeerAccountPrefix)
-	})
-	return err
+	return link.Retire(ctx, k.cfg.Kube, clusterID, account)
 }
 
 // Authenticate implements Home.

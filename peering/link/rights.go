@@ -226,6 +226,16 @@ func labelTenant(ctx context.Context, kube kubernetes.Interface, peer string, ha
 	return err
 }
 
+// Retire deletes the ServiceAccounts of a peer's enrolments, if the authentication endpoint
+// created them, but the given one.
+func Retire(ctx context.Context, kube kubernetes.Interface, peer, account string) error {
+	made := metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod}
+	_, err := store.Sweep(ctx, "service account", kube.CoreV1().ServiceAccounts(corev1beta1.TenantNamespace(peer)), made, func(sa *corev1.ServiceAccount) bool {
+		return sa.Name != account && strings.HasPrefix(sa.Name, corev1beta1.PeerAccountPrefix)
+	})
+	return err
+}
+
 // OwnedBy returns an owner reference, so that an object is deleted with the ForeignCluster
 // of a peer.
 func OwnedBy(fc *corev1beta1.ForeignCluster) metav1.OwnerReference {

@@ -75,13 +75,33 @@ func (in Invitation) fill(fc *corev1beta1.ForeignCluster, token trust.Token) {
 	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, corev1beta1.TokenIDAnnotation, token.ID)
 }
 
-// data returns the content of the token's Secret.
-func (in Invitation) data() map[string][]byte {
-	data := map[string][]byte{corev1beta1.TokenSecretKey: []byte(strings.TrimSpace(in.Token))}
-	if in.AddressRanges != nil {
-		data[corev1beta1.AddressRangesSecretKey] = []byte(strings.Join(in.AddressRanges, ","))
+// secret returns the Secret of the token of a provider, in the namespace of liqod.
+func (in Invitation) secret(namespace, provider string) *corev1.Secret {
+	out := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: trust.TokenName(provider), Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: provider}},
+		Data:       map[string][]byte{corev1beta1.TokenSecretKey: []byte(strings.TrimSpace(in.Token))},
 	}
-	return data
+	if in.AddressRanges != nil {
+		out.Data[corev1beta1.AddressRangesSecretKey] = []byte(strings.Join(in.AddressRanges, ","))
+	}
+	return out
+}
+
+// peerRecord returns a ForeignCluster of a peer.
+func peerRecord(peer string) *corev1beta1.ForeignCluster {
+	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer}}
+}
+
+// manifestsOf completes objects that people write to files. The data of the Secret is in clear text.
+func manifestsOf(secret *corev1.Secret, fc *corev1beta1.ForeignCluster) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
+	secret.TypeMeta = metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
+	fc.TypeMeta = metav1.TypeMeta{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster"}
+	secret.StringData = map[string]string{}
+	for key, value := range secret.Data {
+		secret.StringData[key] = string(value)
+	}
+	secret.Data = nil
+	return secret, fc, nil
 }
 
 // Objects returns the objects that Accept would write: the token's Secret, in namespace,
@@ -91,21 +111,9 @@ func (in Invitation) Objects(namespace string) (*corev1.Secret, *corev1beta1.For
 	if err != nil {
 		return nil, nil, err
 	}
-	id := token.ClusterID
-	secret := &corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: trust.TokenName(id), Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: id}},
-		StringData: map[string]string{},
-	}
-	for key, value := range in.data() {
-		secret.StringData[key] = string(value)
-	}
-	fc := &corev1beta1.ForeignCluster{
-		TypeMeta:   metav1.TypeMeta{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster"},
-		ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id},
-	}
+	fc := peerRecord(token.ClusterID)
 	in.fill(fc, token)
-	return secret, fc, nil
+	return manifestsOf(in.secret(namespace, token.ClusterID), fc)
 }
 
 // Counterpart returns the provider's objects for a consumer with this token. namespace is
@@ -123,19 +131,9 @@ func (in Invitation) Counterpart(consumer, namespace string) (*corev1.Secret, *c
 	// A token with unlimited uses records none, so the Secret stays as it is written here.
 	// A tool that manages it sees no drift.
 	secret := trust.NewSecret(namespace, trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), ClusterID: consumer})
-	secret.TypeMeta = metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
-	secret.StringData = map[string]string{}
-	for key, value := range secret.Data {
-		secret.StringData[key] = string(value)
-	}
-	secret.Data = nil
-	return secret, &corev1beta1.ForeignCluster{
-		TypeMeta:   metav1.TypeMeta{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster"},
-		ObjectMeta: metav1.ObjectMeta{Name: consumer},
-		Spec: corev1beta1.ForeignClusterSpec{
-			ClusterID: consumer, ClusterName: in.Name, AddressRanges: in.AddressRanges, IncomingPeeringEnabled: corev1beta1.PeeringYes,
-		},
-	}, nil
+	fc := peerRecord(consumer)
+	fc.Spec.ClusterName, fc.Spec.AddressRanges, fc.Spec.IncomingPeeringEnabled = in.Name, in.AddressRanges, corev1beta1.PeeringYes
+	return manifestsOf(secret, fc)
 }
 
 // keepToken writes the Secret that the provider's ForeignCluster refers to.
@@ -145,15 +143,14 @@ func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) 
 	if err != nil {
 		return err
 	}
-	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name,
-		Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: provider}}}
+	next := in.secret(c.Namespace, provider)
 	if have != nil {
+		data := next.Data
 		next = have.DeepCopy()
-	}
-	if next.Data == nil {
 		next.Data = map[string][]byte{}
+		maps.Copy(next.Data, have.Data)
+		maps.Copy(next.Data, data)
 	}
-	maps.Copy(next.Data, in.data())
 	_, err = store.Write(ctx, "secret", secrets, fieldManager, have, next)
 	return err
 }
@@ -172,7 +169,7 @@ func (c Cluster) edit(ctx context.Context, peer string, create bool, change func
 		case have != nil && have.DeletionTimestamp != nil:
 			return fmt.Errorf("ForeignCluster %s is being deleted: wait until it is gone", have.Name)
 		}
-		next := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer}}
+		next := peerRecord(peer)
 		if have != nil {
 			next = have.DeepCopy()
 		}

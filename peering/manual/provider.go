@@ -3,7 +3,6 @@ package manual
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -19,26 +18,10 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/reasons"
 )
-
-// retire deletes the ServiceAccounts and tokens of enrolments, if the authentication
-// endpoint created them.
-func (c Cluster) retire(ctx context.Context, namespace string) error {
-	accounts, err := store.Sweep(ctx, "service account", c.Kube.CoreV1().ServiceAccounts(namespace), metav1.ListOptions{}, func(sa *corev1.ServiceAccount) bool {
-		return strings.HasPrefix(sa.Name, corev1beta1.PeerAccountPrefix) && sa.Labels[corev1beta1.MadeByLabel] == corev1beta1.MadeByLiqod
-	})
-	if err != nil {
-		return err
-	}
-	for _, sa := range accounts {
-		if err := c.Kube.CoreV1().Secrets(namespace).Delete(ctx, sa.Name, metav1.DeleteOptions{}); store.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting the token %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
-		}
-	}
-	return nil
-}
 
 // Dismiss revokes all rights of a consumer at once, and then deletes what was created for
 // it, including everything that it has offloaded here. This cluster's own use of the peer
@@ -61,7 +44,7 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 			return nil, err
 		}
 	}
-	if err := c.retire(ctx, corev1beta1.TenantNamespace(consumer)); err != nil {
+	if err := link.Retire(ctx, c.Kube, consumer, ""); err != nil {
 		return nil, err
 	}
 	if left, err = c.dropCopies(ctx, consumer); err != nil || len(left) > 0 {

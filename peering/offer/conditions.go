@@ -9,54 +9,68 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
-	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reasons"
 )
 
-// Direction computes the condition for one direction of the peerings. It implements
-// link.Source, and is safe for concurrent use.
-type Direction struct {
-	clusterID string
-	policy    link.Policy
-	outgoing  bool
-	requests  sharinginformers.ResourceRequestInformer
-	offers    sharinginformers.ResourceOfferInformer
-	nodes     offloadinginformers.VirtualNodeInformer // of the outgoing direction; otherwise nil
-	tenants   coreinformers.NamespaceInformer         // of the incoming direction; otherwise nil
+// Subscribe implements link.Source.
+func (c *Consumer) Subscribe(f func(clusterID string)) { tellPeers(f, c.known()...) }
+
+// known returns the informers that the condition depends on.
+func (c *Consumer) known() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.cfg.Requests.Informer(), c.cfg.Offers.Informer(), c.cfg.VirtualNodes.Informer()}
 }
 
-// NewOutgoing returns the Direction for this cluster's use of its peers.
-func NewOutgoing(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, nodes offloadinginformers.VirtualNodeInformer) *Direction {
-	return &Direction{clusterID: clusterID, policy: policy, outgoing: true, requests: requests, offers: offers, nodes: nodes}
-}
-
-// NewIncoming returns the Direction for the peers' use of this cluster. Events of tenants lead to a
-// new condition anyway.
-func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, tenants coreinformers.NamespaceInformer) *Direction {
-	return &Direction{clusterID: clusterID, policy: policy, requests: requests, offers: offers, tenants: tenants}
-}
-
-// informers returns the informers that the condition depends on.
-func (d *Direction) informers() []cache.SharedIndexInformer {
-	out := []cache.SharedIndexInformer{d.requests.Informer(), d.offers.Informer()}
-	if d.outgoing {
-		out = append(out, d.nodes.Informer())
+// Condition implements link.Source: it returns the condition for this cluster's use of a peer, or
+// nil if that is not wanted.
+func (c *Consumer) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+	if !link.OutgoingWanted(fc, c.cfg.Outgoing) {
+		return nil
 	}
-	return out
+	if !cachesFilled(c.known()...) {
+		return link.Standing(fc, corev1beta1.ConditionOutgoingPeering)
+	}
+	s := c.gather(fc.Spec.ClusterID)
+	return outgoing(s.provider, s.request, offersInOrder(s.offers), func(name string) bool { return s.nodes[name] != nil })
 }
 
-// Subscribe registers f, which is called with a peer's id after each event that may change
-// the peer's condition. It must be called before the informers run. f must not block.
-func (d *Direction) Subscribe(f func(clusterID string)) {
-	for _, inf := range d.informers() {
+// Subscribe implements link.Source. Events of tenant namespaces lead to a new condition anyway.
+func (p *Provider) Subscribe(f func(clusterID string)) {
+	tellPeers(f, p.cfg.Requests.Informer(), p.cfg.Offers.Informer())
+}
+
+// Condition implements link.Source: it returns the condition for a peer's use of this cluster, or nil
+// if that has not been in use.
+func (p *Provider) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+	if !cachesFilled(p.cfg.Requests.Informer(), p.cfg.Offers.Informer()) {
+		return link.Standing(fc, corev1beta1.ConditionIncomingPeering)
+	}
+	consumer, namespace := fc.Spec.ClusterID, corev1beta1.TenantNamespace(fc.Spec.ClusterID)
+	request := store.Known(p.cfg.Requests.Lister().ResourceRequests(namespace).Get(p.cfg.ClusterID))
+	if request != nil && !replicated(request) {
+		request = nil
+	}
+	offers := store.Listed(p.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything()))
+	offers = slices.DeleteFunc(offers, func(o *sharingv1alpha1.ResourceOffer) bool { return replicated(o) })
+	if c := incoming(consumer, request, offersInOrder(offers)); c != nil || !left(fc) {
+		return c
+	}
+	if p.lost(fc) {
+		return no(corev1beta1.ReasonTenantAwaited, "namespace %s was deleted here, and with it what cluster %s asks for: liqod makes the namespace again, and cluster %s asks again within a minute after that; its pods run on",
+			namespace, consumer, consumer)
+	}
+	return no(corev1beta1.ReasonEndedByPeer, "cluster %s has ended its use of this cluster, and has nothing here any more: if its people have ended the peering, end it here, too (liqod unpeer %s)",
+		consumer, consumer)
+}
+
+// tellPeers calls f with the peer of each object that changes.
+func tellPeers(f func(clusterID string), informers ...cache.SharedIndexInformer) {
+	for _, inf := range informers {
 		// Fails for an informer that has stopped only.
 		_, _ = inf.AddEventHandler(store.Each(func(obj any) {
 			for _, key := range tenantKey(obj) {
@@ -66,42 +80,13 @@ func (d *Direction) Subscribe(f func(clusterID string)) {
 	}
 }
 
-// Condition returns the condition for a peer. It returns nil if the direction is not wanted
-// or, for the incoming direction, has not been in use.
-func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
-	kind, provider := corev1beta1.ConditionIncomingPeering, d.clusterID
-	if d.outgoing {
-		if !link.OutgoingWanted(fc, d.policy) {
-			return nil
-		}
-		kind, provider = corev1beta1.ConditionOutgoingPeering, fc.Spec.ClusterID
-	}
-	if slices.ContainsFunc(d.informers(), func(inf cache.SharedIndexInformer) bool { return !inf.HasSynced() }) {
-		return link.Standing(fc, kind)
-	}
-	namespace := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
-	request := store.Known(d.requests.Lister().ResourceRequests(namespace).Get(provider))
-	if request != nil && replicated(request) == d.outgoing {
-		request = nil
-	}
-	all := store.Listed(d.offers.Lister().ResourceOffers(namespace).List(labels.Everything()))
-	offers := slices.DeleteFunc(slices.Clone(all), func(o *sharingv1alpha1.ResourceOffer) bool { return replicated(o) != d.outgoing })
+func cachesFilled(informers ...cache.SharedIndexInformer) bool {
+	return !slices.ContainsFunc(informers, func(inf cache.SharedIndexInformer) bool { return !inf.HasSynced() })
+}
+
+func offersInOrder(offers []*sharingv1alpha1.ResourceOffer) []*sharingv1alpha1.ResourceOffer {
 	slices.SortFunc(offers, func(a, b *sharingv1alpha1.ResourceOffer) int { return strings.Compare(a.Name, b.Name) })
-	if d.outgoing {
-		return outgoing(fc.Spec.ClusterID, request, offers, func(name string) bool {
-			_, err := d.nodes.Lister().VirtualNodes(namespace).Get(name)
-			return err == nil
-		})
-	}
-	if c := incoming(fc.Spec.ClusterID, request, offers); c != nil || !left(fc) {
-		return c
-	}
-	if d.lost(fc) {
-		return no(corev1beta1.ReasonTenantAwaited, "namespace %s was deleted here, and with it what cluster %s asks for: liqod makes the namespace again, and cluster %s asks again within a minute after that; its pods run on",
-			namespace, fc.Spec.ClusterID, fc.Spec.ClusterID)
-	}
-	return no(corev1beta1.ReasonEndedByPeer, "cluster %s has ended its use of this cluster, and has nothing here any more: if its people have ended the peering, end it here, too (liqod unpeer %s)",
-		fc.Spec.ClusterID, fc.Spec.ClusterID)
+	return offers
 }
 
 // left reports whether a peer that only consumes has had a request here, and may have one again.
@@ -114,9 +99,9 @@ func left(fc *corev1beta1.ForeignCluster) bool {
 
 // lost reports whether the request of a peer went with the tenant namespace: the namespace is
 // not there, or it is younger than the condition about the request.
-func (d *Direction) lost(fc *corev1beta1.ForeignCluster) bool {
+func (p *Provider) lost(fc *corev1beta1.ForeignCluster) bool {
 	have := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionIncomingPeering)
-	ns, err := d.tenants.Lister().Get(corev1beta1.TenantNamespace(fc.Spec.ClusterID))
+	ns, err := p.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(fc.Spec.ClusterID))
 	return err != nil || ns.DeletionTimestamp != nil || have.Reason == corev1beta1.ReasonTenantAwaited || have.LastTransitionTime.Before(&ns.CreationTimestamp)
 }
 

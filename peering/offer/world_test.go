@@ -75,17 +75,24 @@ func (r *rig) base(id string, log *zap.Logger) link.Base {
 
 func (r *rig) consumer(mode Mode) func(context.Context) error {
 	r.t.Helper()
-	c := NewConsumer(ConsumerConfig{Base: r.base("rome", r.log),
+	c := r.consumerOf(mode)
+	return func(ctx context.Context) error { return c.Run(ctx, 2) }
+}
+
+func (r *rig) consumerOf(mode Mode) *Consumer {
+	r.t.Helper()
+	return NewConsumer(ConsumerConfig{Base: r.base("rome", r.log),
 		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
 		Credentials: func(string) (string, bool) { return r.secret, r.secret != "" },
 		LeftOut:     func(provider, key string) bool { return provider == "milan" && key == "karpenter.sh/nodepool" },
 		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode})
-	return func(ctx context.Context) error { return c.Run(ctx, 2) }
 }
 
-func (r *rig) provider(p Policy) *Provider {
+func (r *rig) provider(p Policy) *Provider { return r.providerOf("milan", p) }
+
+func (r *rig) providerOf(id string, p Policy) *Provider {
 	r.t.Helper()
-	out := NewProvider(ProviderConfig{Base: r.base("milan", zaptest.NewLogger(r.t)),
+	out := NewProvider(ProviderConfig{Base: r.base(id, zaptest.NewLogger(r.t)),
 		Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(), Quotas: r.inLiqo.Offloading().V1beta1().Quotas(),
 		Nodes: r.inCore.Core().V1().Nodes(), StorageClasses: r.inCore.Storage().V1().StorageClasses(), IngressClasses: r.inCore.Networking().V1().IngressClasses(),
 		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}})
@@ -469,8 +476,7 @@ func TestDirections(t *testing.T) {
 func TestConsumerLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	sharing := r.inLiqo.Sharing().V1alpha1()
-	in := NewIncoming("milan", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
+	in := r.provider(automatic())
 	in.Subscribe(func(string) {})
 	tenants := r.inCore.Core().V1().Namespaces().Informer().GetStore()
 	r.inLiqo.Start(t.Context().Done())
@@ -510,9 +516,7 @@ func TestDirectionOfACluster(t *testing.T) {
 	r := newRig(t, copied(func(o *sharingv1alpha1.ResourceOffer) {
 		o.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
 	}))
-	sharing := r.inLiqo.Sharing().V1alpha1()
-	out := NewOutgoing("rome", link.Policy{Mode: link.PolicyNever}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inLiqo.Offloading().V1beta1().VirtualNodes())
-	in := NewIncoming("rome", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
+	out, in := r.consumerOf(Automatic), r.providerOf("rome", automatic())
 	before := cluster("milan", uses)
 	meta.SetStatusCondition(&before.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionOutgoingPeering, Status: metav1.ConditionTrue, Reason: "Before"})
 	require.Equal(t, "Before", out.Condition(before).Reason, "nothing is known yet")

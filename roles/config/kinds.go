@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // A kind is what a setting accepts. parse takes what YAML, the environment (a string) or
@@ -206,10 +206,7 @@ func gatewayEndpoint() kind {
 
 // httpsURL accepts the URL of an endpoint that other clusters dial.
 func httpsURL() kind {
-	return text("URL", "an https URL of a host and a port, as https://milan.example:6443", func(s string) bool {
-		u, err := url.Parse(s)
-		return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
-	})
+	return text("URL", "an https URL of a host and a port, as https://milan.example:6443", func(s string) bool { return trust.CheckURL(s) == nil })
 }
 
 func addressRange() kind {
