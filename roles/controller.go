@@ -17,7 +17,6 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/store"
@@ -87,9 +86,8 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	if c.home, err = newHome(env, env.Config.Namespace, controllerLease); err != nil {
 		return Parts{}, err
 	}
-	if c.outgoing, c.incoming, err = directions(env.Config.Peering); err != nil {
-		return Parts{}, err
-	}
+	directions := env.Config.Peering
+	c.outgoing, c.incoming = link.NewPolicy(directions.Outgoing, directions.OutgoingSelector), link.NewPolicy(directions.Incoming, directions.IncomingSelector)
 	c.makeFactories()
 	events, stopEvents := newRecorder(c.home, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
@@ -163,10 +161,8 @@ func (c *controller) base() link.Base {
 
 func (c *controller) addPeering() {
 	base := c.base()
-	own := base
-	own.Kube = c.home.plain.kube
 	c.directory = link.NewDirectory(link.DirectoryConfig{
-		Base: own,
+		Base: base,
 		Connect: link.Connector(client.Settings{
 			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
 			MaxWrites: writesInFlight, Log: c.env.Log,
@@ -186,7 +182,7 @@ func (c *controller) addPeering() {
 		CapacityWanted:   func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
 		Configurations:   c.liqo.Networking().V1beta1().Configurations(),
 		NetworkPublished: func(ctx context.Context, peer string) (bool, error) { return c.publisher.Wanted(ctx, peer) },
-		Peers:            peers{c.directory, c.conditions, c.liqo.Core().V1beta1().ForeignClusters(), c.env.Config.Networking.Enabled}, Env: c.env.component(), Forget: c.env.Tracker.Forget, HomeLost: c.home.head.Lost,
+		Peers:            c, Env: c.env.component(), Forget: c.env.Tracker.Forget, HomeLost: c.home.head.Lost,
 		Delayed: func(peer string) { c.env.Refused(peer, replication.RefusedRate) },
 	})
 	c.directory.Subscribe(replicator.Changed)
@@ -205,30 +201,22 @@ func (c *controller) addPeering() {
 	})
 }
 
-// peers adapts the directory to the replicator.
-type peers struct {
-	directory  *link.Directory
-	conditions *link.Conditions
-	clusters   coreinformers.ForeignClusterInformer
-	network    bool // this cluster has a network fabric
-}
-
 // Peer implements replication.Peers.
-func (p peers) Peer(clusterID string) (replication.Peer, bool) {
-	e, ok := p.directory.Endpoint(clusterID)
+func (c *controller) Peer(clusterID string) (replication.Peer, bool) {
+	e, ok := c.directory.Endpoint(clusterID)
 	if !ok || e.Problem != "" {
 		return replication.Peer{}, false
 	}
-	pull := p.network && !p.admitted(clusterID)
+	pull := c.env.Config.Networking.Enabled && !c.admitted(clusterID)
 	return replication.Peer{
 		Revision: fmt.Sprintf("%s %t", e.Revision, pull), Liqo: e.Clients.Liqo, PullNetwork: pull,
-		Identity: func(ctx context.Context) error { return p.conditions.Identity(ctx, clusterID, e.Clients.Kube) },
+		Identity: func(ctx context.Context) error { return c.conditions.Identity(ctx, clusterID, e.Clients.Kube) },
 	}, true
 }
 
 // admitted reports whether a peer has rights in this cluster.
-func (p peers) admitted(clusterID string) bool {
-	fc, err := p.clusters.Lister().Get(clusterID)
+func (c *controller) admitted(clusterID string) bool {
+	fc, err := c.liqo.Core().V1beta1().ForeignClusters().Lister().Get(clusterID)
 	return err == nil && fc.Spec.UserName != ""
 }
 

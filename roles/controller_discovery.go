@@ -16,8 +16,7 @@ func (c *controller) addDiscovery() {
 		return
 	}
 	clusters := discovery.NewClusters(discovery.Config{
-		ClusterID: c.env.Config.ClusterID, Most: cfg.MaxClusters, Liqo: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Metrics: discoveryMetrics(c.env.Registry), Env: c.env.component(),
+		Base: c.base(), Most: cfg.MaxClusters, Metrics: discoveryMetrics(c.env.Registry),
 	})
 	looking := c.looking(clusters)
 	c.leased("discovery", func(ctx context.Context) error {

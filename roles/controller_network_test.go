@@ -73,11 +73,10 @@ func TestAdmitted(t *testing.T) {
 		return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id, UserName: user}}
 	}
 	factory := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(fc("milan", "liqo.io:peer:milan:1"), fc("paris", "")), 0)
-	clusters := factory.Core().V1beta1().ForeignClusters()
-	clusters.Informer()
+	factory.Core().V1beta1().ForeignClusters().Informer()
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	p := peers{clusters: clusters, network: true}
+	p := &controller{liqo: factory}
 	require.True(t, p.admitted("milan"))
 	require.False(t, p.admitted("paris"))
 	require.False(t, p.admitted("oslo"))

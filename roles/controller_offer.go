@@ -1,7 +1,6 @@
 package roles
 
 import (
-	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +9,6 @@ import (
 	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/rules"
@@ -35,17 +33,6 @@ func (c *controller) addOffers() {
 	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering, provider)
 	c.loop("capacity-asked", c.consumer)
 	c.leased("capacity-offered", provider.Run)
-}
-
-// directions returns the policies of the two directions of peerings.
-func directions(p config.Peering) (outgoing, incoming link.Policy, err error) {
-	if outgoing, err = link.NewPolicy(p.Outgoing, p.OutgoingSelector); err != nil {
-		return outgoing, incoming, fmt.Errorf("peering.outgoing: %w", err)
-	}
-	if incoming, err = link.NewPolicy(p.Incoming, p.IncomingSelector); err != nil {
-		return outgoing, incoming, fmt.Errorf("peering.incoming: %w", err)
-	}
-	return outgoing, incoming, nil
 }
 
 // credentials returns the name of the Secret with the credentials for a peer.

@@ -60,9 +60,6 @@ func (s secretKeys) Read(ctx context.Context) (out host.Keys, err error) {
 		return out, err
 	}
 	next, err := s.get(ctx, s.next())
-	if apierrors.IsForbidden(err) { // by rights of an earlier version: it makes no next key
-		next, err = nil, nil
-	}
 	if err != nil {
 		return out, err
 	}

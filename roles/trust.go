@@ -22,4 +22,6 @@ func perPeer[T any](cfg *config.Effective, clusters corelisters.ForeignClusterLi
 }
 
 // metadataOf returns the rule for labels and annotations that peers set.
-func metadataOf(cfg config.Config) rules.Metadata { return cfg.Sharing.Metadata() }
+func metadataOf(cfg config.Config) rules.Metadata {
+	return rules.Metadata{Annotations: cfg.Sharing.Annotations, Labels: cfg.Sharing.LabelsLeftOut}
+}

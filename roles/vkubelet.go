@@ -90,9 +90,7 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	if v.home, err = newHome(env, v.namespace, "vk-"+v.name); err != nil {
 		return Parts{}, err
 	}
-	if err = v.findAddress(); err != nil {
-		return Parts{}, err
-	}
+	v.findAddress()
 	v.eventsDropped = newEventsDropped(env.Registry)
 	if err = v.watch(); err != nil {
 		return Parts{}, err
@@ -117,25 +115,14 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	}}, nil
 }
 
-// findAddress reads the address under which the API server reaches this vkubelet. Only a
-// literal address is accepted, because the address is also the host IP of the pods.
-func (v *vkubelet) findAddress() error {
+// findAddress reads the address under which the API server reaches this vkubelet, which is also
+// the host IP of the pods. The configuration accepts nothing else.
+func (v *vkubelet) findAddress() {
 	cfg := v.env.Config.VKubelet
-	address, err := netip.ParseAddr(cfg.NodeAddress)
-	if err != nil {
-		return fmt.Errorf("vkubelet.nodeAddress %q: an IP address is accepted, or POD_IP in the environment", cfg.NodeAddress)
-	}
-	v.addresses = []netip.Addr{address}
-	_, port, err := net.SplitHostPort(cfg.ListenAddress)
-	if err != nil {
-		return fmt.Errorf("vkubelet.listenAddress %q: HOST:PORT is accepted: %w", cfg.ListenAddress, err)
-	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return fmt.Errorf("vkubelet.listenAddress %q: the port must be a number from 1 to 65535", cfg.ListenAddress)
-	}
-	v.port = int32(number)
-	return nil
+	address, _ := netip.ParseAddr(cfg.NodeAddress)
+	_, port, _ := net.SplitHostPort(cfg.ListenAddress)
+	number, _ := strconv.ParseUint(port, 10, 16)
+	v.addresses, v.port = []netip.Addr{address}, int32(number)
 }
 
 // watch makes the caches of every replica.

@@ -15,10 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -41,18 +40,14 @@ type Metrics struct {
 	Found func(via string, n int)
 }
 
-// Config is the input of NewClusters. All fields are required except Observer.
+// Config is the input of NewClusters. All fields are required. The record of this cluster itself is
+// skipped.
 type Config struct {
-	loop.Env
+	link.Base
 
-	// ClusterID is this cluster's id. Its own record is skipped.
-	ClusterID string
 	// Most is the maximum number of ForeignClusters that discovery creates for each source, so
 	// that records of a local network take no room from those of the domain.
 	Most int
-
-	Liqo            versioned.Interface
-	ForeignClusters informers.ForeignClusterInformer
 
 	Metrics Metrics
 }

@@ -24,6 +24,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/peering/link"
 )
 
 const (
@@ -48,12 +49,13 @@ func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{t: t, liqo: fake.NewSimpleClientset(objects...), ignored: map[string]int{}, last: map[string]Answer{}, clock: clocktesting.NewFakePassiveClock(time.Now())}
 	informers := externalversions.NewSharedInformerFactory(w.liqo, 0)
-	w.clusters = NewClusters(Config{ClusterID: "rome", Most: most, Liqo: w.liqo, ForeignClusters: informers.Core().V1beta1().ForeignClusters(),
+	w.clusters = NewClusters(Config{Most: most,
+		Base: link.Base{Env: loop.Env{Clock: w.clock, Log: zaptest.NewLogger(t)}, ClusterID: "rome", Liqo: w.liqo, ForeignClusters: informers.Core().V1beta1().ForeignClusters()},
 		Metrics: Metrics{Found: func(string, int) {}, Ignored: func(via, reason string, n int) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ignored[via+" "+reason] += n
-		}}, Env: loop.Env{Clock: w.clock, Log: zaptest.NewLogger(t)}})
+		}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	informers.Start(ctx.Done())
 	informers.WaitForCacheSync(ctx.Done())

@@ -92,15 +92,15 @@ func (m Multicast) session(ctx context.Context) error {
 	return t.run(ctx, packets, malformed, links)
 }
 
-// link is a network interface with the networks of its addresses.
-type link struct {
+// card is a network interface with the networks of its addresses.
+type card struct {
 	net.Interface
 	networks []netip.Prefix
 }
 
-func (l link) equal(o link) bool { return l.Index == o.Index && slices.Equal(l.networks, o.networks) }
+func (l card) equal(o card) bool { return l.Index == o.Index && slices.Equal(l.networks, o.networks) }
 
-func (m Multicast) links() (links []link, err error) {
+func (m Multicast) links() (links []card, err error) {
 	for _, name := range m.Interfaces {
 		have, err := net.InterfaceByName(name)
 		if err != nil {
@@ -113,7 +113,7 @@ func (m Multicast) links() (links []link, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("addresses of network interface %s: %w", name, err)
 		}
-		l := link{Interface: *have}
+		l := card{Interface: *have}
 		for _, a := range addresses {
 			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
 				l.networks = append(l.networks, prefix.Masked())
@@ -142,7 +142,7 @@ type talk struct {
 	warned                    time.Time
 }
 
-func (t *talk) run(ctx context.Context, packets <-chan *dns.Msg, malformed <-chan struct{}, links []link) error {
+func (t *talk) run(ctx context.Context, packets <-chan *dns.Msg, malformed <-chan struct{}, links []card) error {
 	for {
 		now := t.Clock.Now()
 		if err := t.due(now, links); err != nil {
@@ -173,14 +173,14 @@ func (t *talk) run(ctx context.Context, packets <-chan *dns.Msg, malformed <-cha
 }
 
 // due sends the packets that are due.
-func (t *talk) due(now time.Time, links []link) error {
+func (t *talk) due(now time.Time, links []card) error {
 	if !now.Before(t.nextAsk) {
 		if t.gap >= slowest {
 			have, err := t.links()
 			if err != nil {
 				return err
 			}
-			if !slices.EqualFunc(have, links, link.equal) {
+			if !slices.EqualFunc(have, links, card.equal) {
 				return errors.New("the network interfaces have changed")
 			}
 		}
@@ -271,7 +271,7 @@ type sockets []socket
 
 type socket struct {
 	*net.UDPConn
-	on    link
+	on    card
 	group *net.UDPAddr
 }
 
@@ -284,7 +284,7 @@ func groups() map[string]*net.UDPAddr {
 // open joins the multicast groups on the interfaces. Other processes on the host (avahi,
 // systemd-resolved) may use the same port. It succeeds if one of IPv4 and IPv6 works on each
 // interface.
-func open(links []link) (s sockets, err error) {
+func open(links []card) (s sockets, err error) {
 	for _, l := range links {
 		var errs []error
 		for version, group := range groups() {
@@ -376,7 +376,7 @@ func (s socket) read(ctx context.Context, packets chan<- *dns.Msg, malformed cha
 
 // neighbour reports whether the sender of a packet is on a network of the interface (RFC 6762,
 // section 11). Other packets are dropped.
-func (l link) neighbour(from netip.AddrPort) bool {
+func (l card) neighbour(from netip.AddrPort) bool {
 	source := from.Addr().Unmap().WithZone("")
 	return from.Port() == multicastPort && (source.IsLinkLocalUnicast() ||
 		slices.ContainsFunc(l.networks, func(p netip.Prefix) bool { return p.Contains(source) }))

@@ -1,8 +1,6 @@
 package link
 
 import (
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -30,18 +28,14 @@ type Policy struct {
 	Selector labels.Selector
 }
 
-// NewPolicy returns a Policy. selector has the syntax of kubectl's --selector;
-// PolicyLabelled requires it. An empty selector would match every cluster, so it is an
-// error there.
-func NewPolicy(mode, selector string) (Policy, error) {
-	parsed, err := labels.Parse(selector)
-	switch {
-	case err != nil:
-		return Policy{}, fmt.Errorf("label selector %q: %w", selector, err)
-	case PolicyMode(mode) == PolicyLabelled && parsed.Empty():
-		return Policy{}, fmt.Errorf("policy %s needs a label selector, as tier=partner", mode)
+// NewPolicy returns a Policy. selector has the syntax of kubectl's --selector. An empty one
+// matches nothing, and not every cluster, as does one that is not valid.
+func NewPolicy(mode, selector string) Policy {
+	p := Policy{Mode: PolicyMode(mode)}
+	if parsed, err := labels.Parse(selector); err == nil && !parsed.Empty() {
+		p.Selector = parsed
 	}
-	return Policy{Mode: PolicyMode(mode), Selector: parsed}, nil
+	return p
 }
 
 // OutgoingWanted reports whether this cluster is going to use capacity of the peer, by the

@@ -11,8 +11,7 @@ import (
 
 func TestWanted(t *testing.T) {
 	t.Parallel()
-	labelled, err := NewPolicy(string(PolicyLabelled), "tier=partner")
-	require.NoError(t, err)
+	labelled := NewPolicy(string(PolicyLabelled), "tier=partner")
 	never, discovered, always := Policy{Mode: PolicyNever}, Policy{Mode: PolicyDiscovered}, Policy{Mode: PolicyAlways}
 	found := map[string]string{corev1beta1.DiscoveredLabel: corev1beta1.DiscoveredByDNS}
 	partner := map[string]string{"tier": "partner"}
@@ -36,6 +35,8 @@ func TestWanted(t *testing.T) {
 		"Auto, labelled":                {say: corev1beta1.PeeringAuto, policy: labelled, labels: partner, want: true},
 		"Auto, labelled otherwise":      {say: corev1beta1.PeeringAuto, policy: labelled, labels: found},
 		"Auto, labelled, no selector":   {say: corev1beta1.PeeringAuto, policy: Policy{Mode: PolicyLabelled}, labels: partner},
+		"Auto, labelled, an empty one":  {say: corev1beta1.PeeringAuto, policy: NewPolicy("Labelled", " "), labels: partner},
+		"Auto, labelled, a bad one":     {say: corev1beta1.PeeringAuto, policy: NewPolicy("Labelled", "a in ("), labels: partner},
 		"Auto, a policy of another age": {say: corev1beta1.PeeringAuto, policy: Policy{Mode: "Sometimes"}, labels: found},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,15 +53,4 @@ func TestWanted(t *testing.T) {
 			require.Equal(t, offered, IncomingOffered(in, tc.policy))
 		})
 	}
-}
-
-func TestNewPolicy(t *testing.T) {
-	t.Parallel()
-	_, err := NewPolicy("Labelled", "")
-	require.ErrorContains(t, err, "needs a label selector")
-	_, err = NewPolicy("Labelled", "a in (")
-	require.ErrorContains(t, err, `label selector "a in ("`)
-	p, err := NewPolicy("Never", "")
-	require.NoError(t, err)
-	require.Equal(t, PolicyNever, p.Mode)
 }

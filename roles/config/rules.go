@@ -260,7 +260,7 @@ func (c *Config) together() error {
 		}
 	}
 	for direction, p := range map[string][2]string{"outgoing": {c.Peering.Outgoing, c.Peering.OutgoingSelector}, "incoming": {c.Peering.Incoming, c.Peering.IncomingSelector}} {
-		if p[0] == "Labelled" && p[1] == "" {
+		if p[0] == "Labelled" && strings.TrimSpace(p[1]) == "" {
 			errs = append(errs, fmt.Errorf("peering.%s: Labelled is not accepted: peering.%sSelector is empty", direction, direction))
 		}
 	}

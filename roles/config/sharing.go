@@ -54,11 +54,6 @@ type Sharing struct {
 	ReachableRanges []string `mapstructure:"reachableRanges"`
 }
 
-// Metadata returns the rule for labels and annotations that peers set.
-func (s Sharing) Metadata() podrules.Metadata {
-	return podrules.Metadata{Annotations: s.Annotations, Labels: s.LabelsLeftOut}
-}
-
 // together checks the settings of a section that depend on each other.
 func (s Sharing) together() (errs []error) {
 	if !s.NetworkPolicy && len(s.ReachableRanges) > 0 {
