@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -84,7 +85,7 @@ func describeSettings(path string, schema *yaml.Node) error {
 	if err != nil {
 		return err
 	}
-	encoded, err := json.Marshal(config.JSONSchema(settings))
+	encoded, err := json.Marshal(settingsSchema(settings))
 	if err != nil {
 		return fmt.Errorf("encoding the schema of %s: %w", path, err)
 	}
@@ -94,6 +95,30 @@ func describeSettings(path string, schema *yaml.Node) error {
 	}
 	*schema = *generated.Content[0]
 	return nil
+}
+
+// settingsSchema describes the settings as a JSON Schema, for the values of the chart. Durations,
+// quantities and addresses are checked by their form at most; the roles check the rest.
+func settingsSchema(settings []config.Setting) map[string]any {
+	root := schemaSection("")
+	for _, s := range settings {
+		at, path := root, strings.Split(s.Key, ".")
+		for _, name := range path[:len(path)-1] {
+			properties := at["properties"].(map[string]any)
+			if properties[name] == nil {
+				properties[name] = schemaSection("section " + name + " of config.yaml")
+			}
+			at = properties[name].(map[string]any)
+		}
+		words, leaf := s.Accepts()
+		leaf["description"] = cmp.Or(s.Help, words)
+		at["properties"].(map[string]any)[path[len(path)-1]] = leaf
+	}
+	return root
+}
+
+func schemaSection(description string) map[string]any {
+	return map[string]any{"description": description, "type": "object", "additionalProperties": false, "properties": map[string]any{}}
 }
 
 // readTree reads a YAML file, or a JSON file, whose order matters.

@@ -151,8 +151,8 @@ func (c *controller) loop(name string, r runner) {
 	c.leased(name, func(ctx context.Context) error { return r.Run(ctx, c.cfg.Workers) })
 }
 
-// base returns what the loops of peerings have in common.
-func (c *controller) base() link.Base {
+// peeringBase returns what the loops of peerings have in common.
+func (c *controller) peeringBase() link.Base {
 	return link.Base{
 		Env: c.env.component(), ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
@@ -160,7 +160,7 @@ func (c *controller) base() link.Base {
 }
 
 func (c *controller) addPeering() {
-	base := c.base()
+	base := c.peeringBase()
 	c.directory = link.NewDirectory(link.DirectoryConfig{
 		Base: base,
 		Connect: link.Connector(client.Settings{

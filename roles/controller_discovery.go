@@ -16,7 +16,7 @@ func (c *controller) addDiscovery() {
 		return
 	}
 	clusters := discovery.NewClusters(discovery.Config{
-		Base: c.base(), Most: cfg.MaxClusters, Metrics: discoveryMetrics(c.env.Registry),
+		Base: c.peeringBase(), Most: cfg.MaxClusters, Metrics: discoveryMetrics(c.env.Registry),
 	})
 	looking := c.looking(clusters)
 	c.leased("discovery", func(ctx context.Context) error {

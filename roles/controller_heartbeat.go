@@ -14,11 +14,11 @@ func (c *controller) addHeartbeat() *link.Pulse {
 	connections := c.liqo.Networking().V1beta1().Connections()
 	leases := c.heartbeats.Coordination().V1().Leases()
 	heartbeat := link.NewHeartbeat(link.HeartbeatConfig{
-		Base: c.base(), Interval: interval, Serving: link.Readyz(c.home.plain.kube), Timeout: c.env.Config.Probe.Timeout,
+		Base: c.peeringBase(), Interval: interval, Serving: link.Readyz(c.home.plain.kube), Timeout: c.env.Config.Probe.Timeout,
 		Identity: c.conditions.Identity, Directory: c.directory, Connections: connections, Clock: c.env.Clock,
 	})
 	c.loop("heartbeat-leases", link.NewInvitations(link.InvitationsConfig{
-		Base: c.base(), Interval: interval, Directory: c.directory, Connections: connections, Leases: leases,
+		Base: c.peeringBase(), Interval: interval, Directory: c.directory, Connections: connections, Leases: leases,
 	}))
 	// In every replica: else an active one that is killed would look like a dead API server.
 	c.actors = append(c.actors, Actor{Name: "heartbeat", Run: func(ctx context.Context) error { return heartbeat.Run(ctx, c.cfg.Workers) }})

@@ -16,7 +16,7 @@ func (c *controller) addJoin() {
 		back.URL = own.URL
 	}
 	identities := join.New(join.Config{
-		Base: c.base(), Version: c.env.Version, OwnNamespace: c.env.Config.Namespace, AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
+		Base: c.peeringBase(), Version: c.env.Version, OwnNamespace: c.env.Config.Namespace, AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, c.outgoing) },
 		Back:   back, Events: c.events,
 	})

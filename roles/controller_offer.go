@@ -19,14 +19,14 @@ func (c *controller) addOffers() {
 	sharing := c.liqo.Sharing().V1alpha1()
 	metadata := perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf)
 	c.consumer = offer.NewConsumer(offer.ConsumerConfig{
-		Base: c.base(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
+		Base: c.peeringBase(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: c.outgoing, Accept: offer.Mode(c.env.Config.Peering.AcceptOffers),
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
 	})
 	c.directory.Subscribe(c.consumer.Changed)
 	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering, c.consumer)
 	provider := offer.NewProvider(offer.ProviderConfig{
-		Base: c.base(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
+		Base: c.peeringBase(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
 		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: c.incoming,
 	})

@@ -61,13 +61,13 @@ type Home interface {
 	Token(ctx context.Context, id string) (*corev1.Secret, error)
 	// SaveToken updates a Secret. It fails with a conflict if the Secret has changed since
 	// it was read.
-	SaveToken(ctx context.Context, secret *corev1.Secret) error
+	SaveToken(ctx context.Context, have, next *corev1.Secret) error
 
 	// Peers returns all ForeignClusters. It reads live.
 	Peers(ctx context.Context) ([]*corev1beta1.ForeignCluster, error)
-	// SavePeer creates the ForeignCluster if it has no UID, and otherwise updates it. The
+	// SavePeer creates a ForeignCluster if have is nil, and otherwise updates it if next differs. The
 	// update fails with a conflict if the object has changed since it was read.
-	SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) error
+	SavePeer(ctx context.Context, have, next *corev1beta1.ForeignCluster) error
 	// Tenant creates the tenant namespace of a peer.
 	Tenant(ctx context.Context, clusterID string) error
 	// KeepBack stores the token that a peer has sent in return, for this cluster's own
@@ -243,7 +243,7 @@ func (e *Endpoint) remember(ctx context.Context, secret *corev1.Secret, uses []t
 	if err != nil {
 		return err
 	}
-	return e.cfg.Home.SaveToken(ctx, next)
+	return e.cfg.Home.SaveToken(ctx, secret, next)
 }
 
 func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record, use int) (*corev1beta1.ForeignCluster, error) {
@@ -351,7 +351,7 @@ func (e *Endpoint) admit(ctx context.Context, ask enrolment, user string) error 
 		if err != nil {
 			return err
 		}
-		err = e.cfg.Home.SavePeer(ctx, recorded(have, ask, user, token.Trust))
+		err = e.cfg.Home.SavePeer(ctx, have, recorded(have, ask, user, token.Trust))
 		if apierrors.IsAlreadyExists(err) && have == nil {
 			return &nameTaken{err}
 		}
@@ -372,7 +372,7 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 	}
 	next := told.rival.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, corev1beta1.RivalUIDAnnotation, ask.UID)
-	if err := e.cfg.Home.SavePeer(ctx, next); err != nil {
+	if err := e.cfg.Home.SavePeer(ctx, told.rival, next); err != nil {
 		e.cfg.Log.Warn("another cluster claims the id of a peer, but the condition of the peer's ForeignCluster could not be written", zap.String("peer", ask.ID), zap.Error(err))
 	}
 }
@@ -387,8 +387,9 @@ func (e *Endpoint) uncontested(ctx context.Context, ask enrolment) error {
 		}
 		for _, fc := range peers {
 			if fc.Annotations[corev1beta1.RivalUIDAnnotation] == ask.UID {
-				delete(fc.Annotations, corev1beta1.RivalUIDAnnotation)
-				if err := e.cfg.Home.SavePeer(ctx, fc); err != nil {
+				next := fc.DeepCopy()
+				delete(next.Annotations, corev1beta1.RivalUIDAnnotation)
+				if err := e.cfg.Home.SavePeer(ctx, fc, next); err != nil {
 					return err
 				}
 			}

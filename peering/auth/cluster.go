@@ -119,12 +119,9 @@ func (k *Cluster) Token(ctx context.Context, id string) (*corev1.Secret, error) 
 }
 
 // SaveToken implements Home.
-func (k *Cluster) SaveToken(ctx context.Context, secret *corev1.Secret) error {
-	_, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
-		return fmt.Errorf("writing secret %s: %w", secret.Name, err)
-	}
-	return nil
+func (k *Cluster) SaveToken(ctx context.Context, have, next *corev1.Secret) error {
+	_, err := store.Write(ctx, "secret", k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), fieldManager, have, next)
+	return err
 }
 
 // Peers implements Home.
@@ -133,17 +130,9 @@ func (k *Cluster) Peers(ctx context.Context) ([]*corev1beta1.ForeignCluster, err
 }
 
 // SavePeer implements Home.
-func (k *Cluster) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
-	records := k.cfg.Liqo.CoreV1beta1().ForeignClusters()
-	if fc.UID == "" {
-		_, err = records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager})
-	} else {
-		_, err = records.Update(ctx, fc, metav1.UpdateOptions{FieldManager: fieldManager})
-	}
-	if err != nil {
-		return fmt.Errorf("writing ForeignCluster %s: %w", fc.Name, err)
-	}
-	return nil
+func (k *Cluster) SavePeer(ctx context.Context, have, next *corev1beta1.ForeignCluster) error {
+	_, err := store.Write(ctx, "ForeignCluster", k.cfg.Liqo.CoreV1beta1().ForeignClusters(), fieldManager, have, next)
+	return err
 }
 
 // Tenant implements Home.

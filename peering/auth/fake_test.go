@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -133,7 +134,7 @@ func (c *cluster) Token(_ context.Context, id string) (*corev1.Secret, error) {
 	return c.secrets[trust.SecretName(id)].DeepCopy(), nil
 }
 
-func (c *cluster) SaveToken(_ context.Context, secret *corev1.Secret) error {
+func (c *cluster) SaveToken(_ context.Context, _, secret *corev1.Secret) error {
 	if err := c.before("token"); err != nil {
 		return err
 	}
@@ -160,7 +161,10 @@ func (c *cluster) Peers(context.Context) (all []*corev1beta1.ForeignCluster, err
 
 func (c *cluster) Own(context.Context) ([]netip.Prefix, error) { return c.own, c.before("own") }
 
-func (c *cluster) SavePeer(_ context.Context, fc *corev1beta1.ForeignCluster) error {
+func (c *cluster) SavePeer(_ context.Context, read, fc *corev1beta1.ForeignCluster) error {
+	if equality.Semantic.DeepEqual(read, fc) {
+		return nil
+	}
 	if err := c.before("peer"); err != nil {
 		return err
 	}
@@ -168,9 +172,9 @@ func (c *cluster) SavePeer(_ context.Context, fc *corev1beta1.ForeignCluster) er
 	defer c.mu.Unlock()
 	have := c.peers[fc.Name]
 	switch {
-	case fc.UID == "" && have != nil:
+	case read == nil && have != nil:
 		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "foreignclusters"}, fc.Name)
-	case fc.UID != "" && (have == nil || have.ResourceVersion != fc.ResourceVersion):
+	case read != nil && (have == nil || have.ResourceVersion != fc.ResourceVersion):
 		return conflict(fc.Name)
 	}
 	fc = fc.DeepCopy()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -122,7 +121,7 @@ func (e *Endpoint) leave(ctx context.Context, req trust.LeaveRequest, user strin
 		}
 		next := fc.DeepCopy()
 		next.Spec.UserName = ""
-		return e.cfg.Home.SavePeer(ctx, next)
+		return e.cfg.Home.SavePeer(ctx, fc, next)
 	})
 	if err != nil {
 		return err
@@ -217,8 +216,5 @@ func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	next.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: trust.ReceivedName(fc.Name)}
 	// a new value for each token
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, corev1beta1.TokenIDAnnotation, token.ID+"-"+trust.Hash(token.Secret)[:16])
-	if equality.Semantic.DeepEqual(fc, next) {
-		return nil
-	}
-	return e.cfg.Home.SavePeer(ctx, next)
+	return e.cfg.Home.SavePeer(ctx, fc, next)
 }

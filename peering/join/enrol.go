@@ -132,7 +132,7 @@ func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in 
 	if err != nil {
 		return identity{}, err
 	}
-	uid, err := j.ownUID()
+	uid, err := j.cfg.OwnUID()
 	if err != nil {
 		return identity{}, err
 	}
@@ -265,7 +265,7 @@ func (b badGrant) Unwrap() error { return b.error }
 
 // accept validates a peer's grant, and completes what is stored of it.
 func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *identity, want expectation) error {
-	uid, err := j.ownUID()
+	uid, err := j.cfg.OwnUID()
 	if err != nil {
 		return err
 	}

@@ -288,15 +288,6 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, creat
 	return false, link.Tenant(ctx, j.cfg.Kube, id) // the event of the namespace makes the controller bind its rights in it
 }
 
-// ownUID returns the UID of this cluster's kube-system namespace.
-func (j *Join) ownUID() (types.UID, error) {
-	ns, err := j.cfg.Namespaces.Lister().Get(metav1.NamespaceSystem)
-	if err != nil {
-		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
-	}
-	return ns.UID, nil
-}
-
 // A step is the next action on the identity in a peer.
 type step int
 

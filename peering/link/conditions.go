@@ -64,8 +64,7 @@ type Conditions struct {
 
 	probing perPeer[*prober]
 
-	mu    sync.Mutex
-	dwell map[string]map[string]*health.Dwell // by cluster id and type of condition
+	dwell sync.Map // by cluster id: what dwellOf returns
 }
 
 // NewConditions returns a Conditions and registers its event handlers on the informers and
@@ -73,7 +72,6 @@ type Conditions struct {
 func NewConditions(cfg ConditionsConfig) *Conditions {
 	c := &Conditions{
 		cfg:     cfg,
-		dwell:   map[string]map[string]*health.Dwell{},
 		sources: map[string][]Source{},
 	}
 	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer},
@@ -114,9 +112,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	fc := store.Known(c.cfg.ForeignClusters.Lister().Get(id))
 	if fc == nil {
 		c.probing.stop(id)
-		c.mu.Lock()
-		delete(c.dwell, id)
-		c.mu.Unlock()
+		c.dwell.Delete(id)
 		return nil
 	}
 	var held time.Duration
@@ -152,14 +148,10 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// dwellOf returns how long the conditions of a peer that it can turn as it likes last.
+// dwellOf returns how long the conditions of a peer that it can turn as it likes last, by type.
 func (c *Conditions) dwellOf(id string) map[string]*health.Dwell {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dwell[id] == nil {
-		c.dwell[id] = map[string]*health.Dwell{corev1beta1.ConditionAPIServer: {}, corev1beta1.ConditionNetwork: {}}
-	}
-	return c.dwell[id]
+	all, _ := c.dwell.LoadOrStore(id, map[string]*health.Dwell{corev1beta1.ConditionAPIServer: {}, corev1beta1.ConditionNetwork: {}})
+	return all.(map[string]*health.Dwell)
 }
 
 // gather adds the facts from the caches.
@@ -167,20 +159,12 @@ func (c *Conditions) gather(f *facts) {
 	nodes := store.Listed(c.cfg.VirtualNodes.Lister().List(labels.Everything()))
 	f.virtualNode = slices.ContainsFunc(nodes, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Spec.ClusterID == f.clusterID })
 	all := store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything()))
-	f.ownUID, f.namesakes = c.ownUID(), namesakes(all, f.clusterID, f.uid)
+	f.ownUID, _ = c.cfg.OwnUID() // empty while it is not known
+	f.namesakes = namesakes(all, f.clusterID, f.uid)
 	ns := store.Known(c.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(f.clusterID)))
 	_, tenant := peerOf(ns)
 	// Rights are not maintained in a namespace that is being deleted.
 	f.tenant = tenant && ns.DeletionTimestamp == nil
-}
-
-// ownUID returns the UID of this cluster's kube-system namespace, or "" if it is unknown.
-func (c *Conditions) ownUID() types.UID {
-	ns, err := c.cfg.Namespaces.Lister().Get(metav1.NamespaceSystem)
-	if err != nil {
-		return ""
-	}
-	return ns.UID
 }
 
 // namesakes returns the names of the ForeignClusters with another cluster id whose recorded
@@ -220,7 +204,7 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubern
 	if err != nil {
 		return err
 	}
-	if have == c.ownUID() {
+	if own, _ := c.cfg.OwnUID(); have == own {
 		return fmt.Errorf("%w: the cluster at the address of %s is this cluster itself", ErrSelf, clusterID)
 	}
 	if fc != nil && fc.Status.ClusterUID != "" && have != fc.Status.ClusterUID {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -79,6 +80,15 @@ type Base struct {
 	// The informers watch this cluster in all namespaces, without label selectors.
 	ForeignClusters informers.ForeignClusterInformer
 	Namespaces      coreinformers.NamespaceInformer
+}
+
+// OwnUID returns the UID of this cluster's kube-system namespace.
+func (b Base) OwnUID() (types.UID, error) {
+	ns, err := b.Namespaces.Lister().Get(metav1.NamespaceSystem)
+	if err != nil {
+		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return ns.UID, nil
 }
 
 // DirectoryConfig is the input of NewDirectory. All fields are required.

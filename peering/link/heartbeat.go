@@ -63,14 +63,13 @@ type Heartbeat struct {
 
 	renewals perPeer[renewal]
 
-	mu    sync.Mutex
-	quiet map[string]string // Revision of the credentials with which a Lease was taken back, by cluster id
+	quiet sync.Map // Revision of the credentials with which a Lease was taken back, by cluster id
 }
 
 // NewHeartbeat returns a Heartbeat and registers its event handlers on the informers and the
 // directory. It starts nothing.
 func NewHeartbeat(cfg HeartbeatConfig) *Heartbeat {
-	h := &Heartbeat{cfg: cfg, quiet: map[string]string{}}
+	h := &Heartbeat{cfg: cfg}
 	h.loop = loop.New(loop.Config{Name: "heartbeat", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.ForeignClusters.Informer(), ClusterKey),
 		loop.From(cfg.Connections.Informer(), connectionKey),
@@ -97,9 +96,7 @@ func (h *Heartbeat) Run(ctx context.Context, workers int) error {
 	err := h.loop.Run(ctx, workers)
 	wg.Wait()
 	h.renewals.stopAll()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	clear(h.quiet)
+	h.quiet.Clear()
 	return err
 }
 
@@ -155,19 +152,14 @@ func (h *Heartbeat) wanted(id string) bool {
 // takeBack clears the time of the last renewal, once for each process and credentials: else
 // the peer would take this cluster for down.
 func (h *Heartbeat) takeBack(ctx context.Context, id string, e Endpoint) error {
-	h.mu.Lock()
-	done := h.quiet[id] == e.Revision
-	h.mu.Unlock()
-	if done {
+	if revision, _ := h.quiet.Load(id); revision == e.Revision {
 		return nil
 	}
 	err := h.clearTime(ctx, id, e.Clients.Beats)
 	if err != nil && !unasked(err) {
 		return fmt.Errorf("taking back the heartbeats in %s: %w", id, err)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.quiet[id] = e.Revision
+	h.quiet.Store(id, e.Revision)
 	return nil
 }
 

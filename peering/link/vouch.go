@@ -122,9 +122,7 @@ type renewal struct {
 
 // start starts the renewals in a peer, unless they run with these credentials.
 func (h *Heartbeat) start(ctx context.Context, id string, e Endpoint) {
-	h.mu.Lock()
-	delete(h.quiet, id)
-	h.mu.Unlock()
+	h.quiet.Delete(id)
 	r := renewal{to: e.Clients, due: make(chan struct{})}
 	h.renewals.keep(ctx, id, e.Revision, r, func(ctx context.Context) { h.renewAll(ctx, id, e, r.due) })
 }

@@ -19,10 +19,10 @@ import (
 )
 
 // Subscribe implements link.Source.
-func (c *Consumer) Subscribe(f func(clusterID string)) { tellPeers(f, c.known()...) }
+func (c *Consumer) Subscribe(f func(clusterID string)) { tellPeers(f, c.conditionInformers()...) }
 
-// known returns the informers that the condition depends on.
-func (c *Consumer) known() []cache.SharedIndexInformer {
+// conditionInformers returns the informers that the condition depends on.
+func (c *Consumer) conditionInformers() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{c.cfg.Requests.Informer(), c.cfg.Offers.Informer(), c.cfg.VirtualNodes.Informer()}
 }
 
@@ -32,7 +32,7 @@ func (c *Consumer) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	if !link.OutgoingWanted(fc, c.cfg.Outgoing) {
 		return nil
 	}
-	if !cachesFilled(c.known()...) {
+	if !cachesFilled(c.conditionInformers()...) {
 		return link.Standing(fc, corev1beta1.ConditionOutgoingPeering)
 	}
 	s := c.gather(fc.Spec.ClusterID)

@@ -72,10 +72,9 @@ func AddFlags(flags *pflag.FlagSet, settings []Setting) {
 }
 
 func (e *Effective) readFlags(flags *pflag.FlagSet) {
-	known := e.keys()
 	flags.Visit(func(f *pflag.Flag) {
 		value, ours := f.Value.(*flagValue)
-		if !ours || !slices.Contains(known, f.Name) {
+		if !ours {
 			return
 		}
 		var raw any = value.text

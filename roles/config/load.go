@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -234,28 +233,9 @@ func Schema(defaults []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// JSONSchema describes the settings as a JSON Schema, for the values of the chart. Durations,
-// quantities and addresses are checked by their form at most; the roles check the rest.
-func JSONSchema(settings []Setting) map[string]any {
-	root := section("")
-	for _, s := range settings {
-		at, path := root, strings.Split(s.Key, ".")
-		for _, name := range path[:len(path)-1] {
-			properties := at["properties"].(map[string]any)
-			if properties[name] == nil {
-				properties[name] = section("section " + name + " of config.yaml")
-			}
-			at = properties[name].(map[string]any)
-		}
-		leaf := maps.Clone(rules[s.Key].schema)
-		leaf["description"] = cmp.Or(s.Help, rules[s.Key].accepts)
-		at["properties"].(map[string]any)[path[len(path)-1]] = leaf
-	}
-	return root
-}
-
-func section(description string) map[string]any {
-	return map[string]any{"description": description, "type": "object", "additionalProperties": false, "properties": map[string]any{}}
+// Accepts returns what the setting accepts, in words, and as a JSON Schema as far as that can say it.
+func (s Setting) Accepts() (words string, schema map[string]any) {
+	return rules[s.Key].accepts, maps.Clone(rules[s.Key].schema)
 }
 
 const envPrefix = "LIQOD_"
