@@ -92,7 +92,6 @@ func (c *cluster) admit(t *testing.T, consumer string) {
 	namespace, labels := corev1beta1.TenantNamespace(consumer), map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}
 	require.NoError(t, link.Tenant(t.Context(), c.Kube, consumer))
 	kubetest.Create(t, c.Kube.CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}})
-	kubetest.Create(t, c.Kube.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}})
 	require.NoError(t, c.edit(t.Context(), consumer, true, func(fc *corev1beta1.ForeignCluster) {
 		fc.Spec.UserName, fc.Spec.AddressRanges = corev1beta1.PeerAccountUser(consumer, "peer-1"), []string{"10.1.0.0/16"}
 	}))
