@@ -44,17 +44,21 @@ func (unmapped) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) { return add
 // Subscribe implements endpoints.Remapper. Nothing changes.
 func (unmapped) Subscribe(func(string)) cache.InformerSynced { return func() bool { return true } }
 
-// addAPIServer wires the loop that makes the API server reachable for peers. The loop also
-// runs if offloaded pods do not reach the API server through the network fabric. It then
-// deletes the objects that it created with an earlier configuration.
-func (c *controller) addAPIServer() {
+// addAddresses wires the loops that keep IPs: of the API server, and of endpoints that are no pods. The loops also run
+// where nothing needs them. They then delete the objects that they created with an earlier configuration.
+func (c *controller) addAddresses() {
 	cfg := c.env.Config
-	c.loop("api-server-addresses", exchange.NewAPIServer(exchange.APIServerConfig{
-		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo,
-		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
+	ips := exchange.IPConfig{
+		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, IPs: c.liqo.IPAM().V1alpha1().IPs(), Known: c.knownRanges,
+		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Off:             !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",
 		NoIPAM:          !cfg.Networking.Enabled,
 		Env:             c.env.component(),
-	}))
+	}
+	if cfg.Networking.Enabled && cfg.Networking.ExternalEndpoints {
+		ips.Slices = c.own.Discovery().V1().EndpointSlices()
+	}
+	c.loop("api-server-addresses", exchange.NewAPIServer(ips))
+	c.loop("endpoint-addresses", exchange.NewEndpoints(ips))
 }

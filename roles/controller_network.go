@@ -59,20 +59,6 @@ func (c *controller) findRanges() (*exchange.Ranges, error) {
 	return ranges, nil
 }
 
-// addEndpointAddresses wires the IPs of endpoints that are no pods. Without them it deletes those of an earlier
-// configuration.
-func (c *controller) addEndpointAddresses() {
-	cfg := exchange.EndpointsConfig{
-		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
-		IPs: c.liqo.IPAM().V1alpha1().IPs(), Known: c.knownRanges,
-		NoIPAM: !c.env.Config.Networking.Enabled, Env: c.env.component(),
-	}
-	if c.env.Config.Networking.Enabled && c.env.Config.Networking.ExternalEndpoints {
-		cfg.Slices = c.own.Discovery().V1().EndpointSlices()
-	}
-	c.loop("endpoint-addresses", exchange.NewEndpoints(cfg))
-}
-
 // knownRanges returns the ranges of this cluster, and those under which it sees its peers.
 func (c *controller) knownRanges() ([]netip.Prefix, error) {
 	claims := c.liqo.IPAM().V1alpha1().Networks().Informer()

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -20,6 +21,18 @@ func AddressesOf(n *corev1.Node, types ...corev1.NodeAddressType) (out []netip.A
 	for _, kind := range types {
 		for _, a := range n.Status.Addresses {
 			if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == kind && addr.Zone() == "" {
+				out = append(out, addr.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// EndpointAddresses returns the addresses in an EndpointSlice.
+func EndpointAddresses(s *discoveryv1.EndpointSlice) (out []netip.Addr) {
+	for i := range s.Endpoints {
+		for _, text := range s.Endpoints[i].Addresses {
+			if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 				out = append(out, addr.Unmap())
 			}
 		}

@@ -74,7 +74,7 @@ func (s Surroundings) inside() []ipamv1alpha1.NamedRange {
 // Singles returns the range of each address.
 func Singles(addrs []netip.Addr) (out []netip.Prefix) {
 	for _, a := range addrs {
-		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+		out = append(out, plan.Single(a))
 	}
 	return out
 }
@@ -295,7 +295,7 @@ func (s Surroundings) CheckEndpointAddr(addr netip.Addr) error {
 		return fmt.Errorf("%.64q: plain IPv4 and IPv6 addresses are accepted", addr)
 	}
 	for _, no := range [][]ipamv1alpha1.NamedRange{special, metadata, s.inside(), s.Views} {
-		if is := Overlap(netip.PrefixFrom(addr, addr.BitLen()), no); is != "" {
+		if is := Overlap(plan.Single(addr), no); is != "" {
 			return fmt.Errorf("%s is of %s: an address outside of %s is accepted", addr, is, s.ClusterID)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -33,17 +34,23 @@ const homePort = 443
 // It is in the VirtualNode's namespace.
 func APIServerIP(virtualNode string) string { return virtualNode + "-api-server" }
 
-// APIServerConfig configures an APIServer. The informers are of this cluster and of all
+// IPConfig configures what keeps IPs: an APIServer and Endpoints. The informers are of this cluster and of all
 // namespaces.
-type APIServerConfig struct {
+type IPConfig struct {
 	loop.Env
 
-	// Kube reads APIServerService. Liqo writes IPs.
+	// Kube reads APIServerService, and the EndpointSlices of a namespace before IPs are deleted. Liqo writes IPs.
 	Kube            kubernetes.Interface
 	Liqo            versioned.Interface
 	VirtualNodes    offloadinginformers.VirtualNodeInformer
 	IPs             ipaminformers.IPInformer
 	ForeignClusters liqoinformers.ForeignClusterInformer
+	Offloadings     offloadinginformers.NamespaceOffloadingInformer
+	// Slices is the informer of EndpointSlices. It is nil if no endpoint gets an IP: those from a time when
+	// they did are deleted.
+	Slices discoveryinformers.EndpointSliceInformer
+	// Known returns the ranges of this cluster and of its peers, in which are no such endpoints.
+	Known func() ([]netip.Prefix, error)
 	// Off: pods are not led to the API server through the network fabric. IPs from a time when
 	// they were are deleted.
 	Off bool
@@ -59,11 +66,11 @@ type APIServerConfig struct {
 // what it writes is harmless if done twice.
 type APIServer struct {
 	*loop.Loop
-	cfg APIServerConfig
+	cfg IPConfig
 }
 
 // NewAPIServer registers with the informers and starts nothing.
-func NewAPIServer(cfg APIServerConfig) *APIServer {
+func NewAPIServer(cfg IPConfig) *APIServer {
 	a := &APIServer{cfg: cfg}
 	a.Loop = loop.New(loop.Config{Name: "api-server", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.VirtualNodes.Informer(), loop.Self),
@@ -94,7 +101,7 @@ func ownerKey(ip *ipamv1alpha1.IP) []loop.Key {
 func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	have := store.Cached[*ipamv1alpha1.IP](a.cfg.IPs.Informer().GetStore(), loop.Key{Namespace: key.Namespace, Name: APIServerIP(key.Name)})
 	if have != nil && have.DeletionTimestamp != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByAPIServer {
-		return lift(ctx, a.cfg.Liqo, a.cfg.NoIPAM, have)
+		return a.cfg.lift(ctx, have)
 	}
 	vn := store.Cached[*offloadingv1beta1.VirtualNode](a.cfg.VirtualNodes.Informer().GetStore(), key)
 	if vn == nil || vn.DeletionTimestamp != nil {
@@ -142,11 +149,11 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 }
 
 // lift takes the finalizer of role ipam from an IP that is being deleted, where none runs.
-func lift(ctx context.Context, liqo versioned.Interface, noIPAM bool, ip *ipamv1alpha1.IP) error {
-	if !noIPAM {
+func (c IPConfig) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
+	if !c.NoIPAM {
 		return nil // its end is an event
 	}
-	_, err := store.SetFinalizer(ctx, liqo.IPAMV1alpha1().IPs(ip.Namespace), ip, ipamv1alpha1.IPFinalizer, false, "")
+	_, err := store.SetFinalizer(ctx, c.Liqo.IPAMV1alpha1().IPs(ip.Namespace), ip, ipamv1alpha1.IPFinalizer, false, "")
 	return store.IgnoreNotFound(err)
 }
 

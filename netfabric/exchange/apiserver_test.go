@@ -41,7 +41,7 @@ func TestAPIServer(t *testing.T) {
 	liqo, core := fake.NewSimpleClientset(milanCluster(nil), milanNode()), corefake.NewClientset()
 	kubetest.WatchFromList(liqo)
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
-	a := NewAPIServer(APIServerConfig{
+	a := NewAPIServer(IPConfig{
 		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
 	})
@@ -88,7 +88,7 @@ func TestAPIServer(t *testing.T) {
 func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) *APIServer {
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
-	a := NewAPIServer(APIServerConfig{
+	a := NewAPIServer(IPConfig{
 		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
 	})

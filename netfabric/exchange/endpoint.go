@@ -15,15 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	ipamlisters "github.com/liqod/liqod/api/generated/listers/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -42,36 +37,17 @@ const (
 // endpointIP names an IP in errors.
 const endpointIP = "the IP of an endpoint"
 
-// EndpointsConfig configures Endpoints. The informers are of this cluster and of all namespaces.
-type EndpointsConfig struct {
-	loop.Env
-
-	// Kube reads the EndpointSlices of a namespace before IPs are deleted. Liqo writes IPs.
-	Kube kubernetes.Interface
-	Liqo versioned.Interface
-	// Slices is the informer of EndpointSlices. It is nil if no endpoint gets an IP: those from a time when
-	// they did are deleted.
-	Slices      discoveryinformers.EndpointSliceInformer
-	Offloadings offloadinginformers.NamespaceOffloadingInformer
-	IPs         ipaminformers.IPInformer
-	// Known returns the ranges of this cluster and of its peers, in which are no such endpoints.
-	Known func() ([]netip.Prefix, error)
-	// NoIPAM: role ipam does not run in this cluster, so its finalizer is taken from the IPs
-	// that are being deleted.
-	NoIPAM bool
-}
-
 // Endpoints keeps an IP for each endpoint of an offloaded namespace that is no pod, such as a node or a host
 // outside of the cluster, and for each provider of the namespace: only that provider reaches it, and only at
 // the ports of the EndpointSlice. Keys are namespaces. One replica runs at a time; what it writes is harmless
 // if done twice.
 type Endpoints struct {
 	*loop.Loop
-	cfg EndpointsConfig
+	cfg IPConfig
 }
 
 // NewEndpoints registers with the informers and starts nothing.
-func NewEndpoints(cfg EndpointsConfig) *Endpoints {
+func NewEndpoints(cfg IPConfig) *Endpoints {
 	e := &Endpoints{cfg: cfg}
 	e.Loop = loop.New(loop.Config{Name: "endpoint-addresses", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer},
 		loop.From(cfg.IPs.Informer(), ofEndpoint),
@@ -181,7 +157,7 @@ func (e *Endpoints) keep(ctx context.Context, have, want *ipamv1alpha1.IP) error
 	switch {
 	case have == nil:
 	case have.DeletionTimestamp != nil:
-		return lift(ctx, e.cfg.Liqo, e.cfg.NoIPAM, have)
+		return e.cfg.lift(ctx, have)
 	case want == nil:
 		return store.Delete(ctx, endpointIP, client, have)
 	default:

@@ -36,7 +36,7 @@ func endpointSlice(name string, port int32, addresses ...string) *discoveryv1.En
 func endpointsRig(t *testing.T, core *corefake.Clientset, liqo *fake.Clientset, off bool) {
 	t.Helper()
 	kube, own := informers.NewSharedInformerFactory(core, 0), externalversions.NewSharedInformerFactory(liqo, 0)
-	cfg := EndpointsConfig{
+	cfg := IPConfig{
 		Kube: core, Liqo: liqo, Slices: kube.Discovery().V1().EndpointSlices(), Offloadings: own.Offloading().V1beta1().NamespaceOffloadings(),
 		IPs: own.IPAM().V1alpha1().IPs(), Known: func() ([]netip.Prefix, error) { return ranges("10.70.0.0/16", "10.80.0.0/16", "10.1.0.0/16"), nil }, Env: loop.Env{Log: zap.NewNop()},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // kind reads and writes claims of one kind.
@@ -151,10 +152,10 @@ func ipKind(client ipamclient.IPsGetter) kind {
 		conditions: func(i *ipamv1alpha1.IP) *[]metav1.Condition { return &i.Status.Conditions },
 		read: func(i *ipamv1alpha1.IP, c *claim) {
 			if addr, ok := i.Spec.IP.Addr(); ok {
-				c.request = ipam.Address(c.uid, addr)
+				c.request.For = plan.Single(addr)
 			}
 			if addr, ok := i.Status.IP.Addr(); ok {
-				c.given = netip.PrefixFrom(addr, addr.BitLen())
+				c.given = plan.Single(addr)
 			}
 		},
 		answer: func(next *ipamv1alpha1.IP, _ claim, want *outcome) {

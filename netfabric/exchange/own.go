@@ -172,18 +172,11 @@ func (r *Ranges) apiServer() (out []netip.Addr) {
 
 // apiServerAddresses returns the addresses in an EndpointSlice of the API server, and none
 // for any other.
-func apiServerAddresses(s *discoveryv1.EndpointSlice) (out []netip.Addr) {
+func apiServerAddresses(s *discoveryv1.EndpointSlice) []netip.Addr {
 	if s.Namespace != metav1.NamespaceDefault || s.Labels[discoveryv1.LabelServiceName] != APIServerService {
 		return nil
 	}
-	for _, e := range s.Endpoints {
-		for _, text := range e.Addresses {
-			if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
-				out = append(out, addr.Unmap())
-			}
-		}
-	}
-	return out
+	return check.EndpointAddresses(s)
 }
 
 // sameServers reports whether two states of an EndpointSlice have the same addresses of the API

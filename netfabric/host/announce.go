@@ -336,11 +336,11 @@ func Claim(ctx context.Context, cfg AnnounceConfig, replicas int, look <-chan st
 // if it gets none.
 func claimOne(ctx context.Context, all []*Announcer) (*Announcer, error) {
 	for _, a := range all {
-		had, err := a.had(ctx)
+		have, err := a.read(ctx)
 		if err != nil {
 			return nil, err // with another number, the one that it has would be lost
 		}
-		if had {
+		if have != nil && lease.Holder(have) == a.cfg.Name {
 			all = []*Announcer{a}
 			break
 		}
@@ -355,12 +355,6 @@ func claimOne(ctx context.Context, all []*Announcer) (*Announcer, error) {
 		}
 	}
 	return nil, failed
-}
-
-// had reports whether the Lease is this gateway's, from before it restarted.
-func (a *Announcer) had(ctx context.Context) (bool, error) {
-	have, err := a.read(ctx)
-	return have != nil && lease.Holder(have) == a.cfg.Name, err
 }
 
 // read returns the Lease, or nil.

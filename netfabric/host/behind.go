@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -22,14 +21,13 @@ import (
 type Behind struct {
 	offloadings offloadinginformers.NamespaceOffloadingInformer
 	pods        coreinformers.PodInformer
-	once        sync.Once
-	needed      chan struct{}
+	needed      loop.Signal
 }
 
 // NewBehind starts nothing. Run starts the informer of pods, which is of all namespaces and of
 // nobody else; the caller starts the other one.
 func NewBehind(offloadings offloadinginformers.NamespaceOffloadingInformer, pods coreinformers.PodInformer) *Behind {
-	return &Behind{offloadings: offloadings, pods: pods, needed: make(chan struct{})}
+	return &Behind{offloadings: offloadings, pods: pods, needed: loop.NewSignal()}
 }
 
 // watch has a loop call changed when other pods may be reached than before. The loop does not wait for the
@@ -60,7 +58,7 @@ func (b *Behind) read() (out Shared, known bool) {
 	if len(out.Offloadings) == 0 {
 		return Shared{}, true
 	}
-	b.once.Do(func() { close(b.needed) })
+	b.needed.Notify()
 	if !b.pods.Informer().HasSynced() {
 		return out, false
 	}

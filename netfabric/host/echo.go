@@ -15,6 +15,7 @@ import (
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/kernel"
 )
 
 // hold is how long a tunnel has to be up until its gateway is preferred again.
@@ -78,15 +79,15 @@ type EchoConfig struct {
 	// APIServer returns the verdict on the API server of this cluster. Each probe carries it.
 	// Calls are concurrent, and must not block.
 	APIServer func() health.Verdict
-	// Received returns the number of bytes that the tunnel device has received, by public key.
-	// Echo calls it at most once in an Interval, and only while a gateway that is Up sends no
-	// probes. A gateway without an entry has sent nothing. Received may be nil.
-	Received func() map[string]uint64
+	// Tunnels returns the peers of the tunnel device, by public key. Echo calls it at most once in
+	// an Interval, and only while a gateway that is Up sends no probes. A gateway without an entry
+	// has sent nothing. Tunnels may be nil.
+	Tunnels func() map[string]kernel.Peer
 	// OnChange takes each changed state, in order, and never the first one: a new gateway is
 	// Unknown with ReasonNotAnswered. Run's goroutine calls it and sends no probes meanwhile, so
 	// it must not block; it may call Set and State. A gateway that Set is just removing may be
-	// reported once more.
-	OnChange func(EchoPeer, EchoState)
+	// reported once more. turn: the state calls for another choice of gateways than the one before.
+	OnChange func(p EchoPeer, s EchoState, turn bool)
 	Metrics  *ProbeMetrics
 	Clock    clock.WithTicker
 }
@@ -270,7 +271,7 @@ func (e *Echo) take(packet []byte, from netip.Addr) (answer []byte) {
 	}
 	t.pulse.judge(now)
 	if t.changed(t.state(now), now) {
-		e.wake()
+		e.news.Notify() // Run reports it
 	}
 	return answer
 }
@@ -347,15 +348,15 @@ func (e *Echo) listen() {
 		}
 		e.mu.Unlock()
 	}
-	var bytes map[string]uint64
-	if len(quiet) > 0 && e.cfg.Received != nil {
-		bytes = e.cfg.Received()
+	var tunnels map[string]kernel.Peer
+	if len(quiet) > 0 && e.cfg.Tunnels != nil {
+		tunnels = e.cfg.Tunnels()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, t := range quiet {
-		if n, ok := bytes[t.peer.Key]; ok {
-			t.pulse.received(n)
+		if have, ok := tunnels[t.peer.Key]; ok {
+			t.pulse.received(have.Received)
 		}
 	}
 	for _, t := range e.targets {
@@ -390,19 +391,16 @@ func (e *Echo) report() {
 	for _, t := range e.sorted() {
 		e.mu.Lock()
 		state := t.state(now)
-		changed := t.changed(state, now)
+		changed, turn := t.changed(state, now), t.turned(state)
 		if changed {
 			t.reported, t.reportedAt = state, now
 		}
 		e.mu.Unlock()
 		if changed {
-			e.cfg.OnChange(t.peer, state)
+			e.cfg.OnChange(t.peer, state, turn)
 		}
 	}
 }
-
-// wake makes Run report.
-func (e *Echo) wake() { e.news.Notify() }
 
 func (e *Echo) sorted() []*target {
 	e.mu.Lock()

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/liqod/liqod/reasons"
 )
@@ -211,15 +212,15 @@ func build(t *testing.T, conn ProbeSocket, port uint16, one, other person) *gate
 			defer g.mu.Unlock()
 			return g.server
 		},
-		Received: func() map[string]uint64 {
+		Tunnels: func() map[string]kernel.Peer {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			if g.bytes == nil {
 				return nil
 			}
-			return map[string]uint64{public: g.bytes()}
+			return map[string]kernel.Peer{public: {Received: g.bytes()}}
 		},
-		OnChange: func(p EchoPeer, s EchoState) {
+		OnChange: func(p EchoPeer, s EchoState, _ bool) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			require.Equal(t, g.peer, p)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
@@ -20,10 +18,9 @@ import (
 // echoes has the Echo of a gateway. Its socket is bound to the gateway's own address in the
 // fabric, so there is a new one whenever that changes.
 type echoes struct {
-	cfg     EchoConfig // of each Echo, but for its socket and OnChange
-	listen  func(netip.AddrPort) (ProbeSocket, error)
-	failed  func(error)                              // an Echo has ended with an error
-	changed func(p EchoPeer, s EchoState, turn bool) // a state has changed, and with turn its verdict
+	cfg    EchoConfig // of each Echo, but for its socket
+	listen func(netip.AddrPort) (ProbeSocket, error)
+	failed func(error) // an Echo has ended with an error
 
 	// Of the loop of the host alone.
 	address netip.Addr
@@ -33,18 +30,6 @@ type echoes struct {
 	echo  *Echo               // nil: no address, or the socket has failed
 	idle  bool                // there is no address, and so nothing to probe
 	byKey map[string]EchoPeer // by public key
-	told  map[string]judgement
-}
-
-// judgement is what the choice of gateways follows from, of one.
-type judgement struct {
-	verdict health.Verdict
-	since   time.Time
-	away    bool
-}
-
-func newEchoes(cfg EchoConfig, listen func(netip.AddrPort) (ProbeSocket, error), failed func(error), changed func(EchoPeer, EchoState, bool)) *echoes {
-	return &echoes{cfg: cfg, listen: listen, failed: failed, changed: changed, byKey: map[string]EchoPeer{}, told: map[string]judgement{}}
 }
 
 // state is that of the tunnel to a gateway with a public key.
@@ -92,7 +77,6 @@ func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*netwo
 			e.byKey[p.Next] = p
 		}
 	}
-	maps.DeleteFunc(e.told, func(key string, _ judgement) bool { _, ok := e.byKey[key]; return !ok })
 	if e.echo == nil {
 		return nil // it has just failed, and the loop is awake
 	}
@@ -128,7 +112,7 @@ func (e *echoes) start(ctx context.Context, address netip.Addr) error {
 		return fmt.Errorf("opening the socket of probes: %w", err)
 	}
 	cfg := e.cfg
-	cfg.Conn, cfg.OnChange = conn, func(p EchoPeer, s EchoState) { e.changed(p, s, e.judged(p, s)) }
+	cfg.Conn = conn
 	echo, err := NewEcho(cfg)
 	if err != nil {
 		return errors.Join(err, conn.Close())
@@ -167,18 +151,6 @@ func (e *echoes) leave() {
 	if echo != nil {
 		echo.Leave()
 	}
-}
-
-// judged reports whether a state calls for another choice than the one before it.
-func (e *echoes) judged(p EchoPeer, s EchoState) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := judgement{s.Verdict, s.Since, s.Away}
-	if e.told[p.Key] == now {
-		return false
-	}
-	e.told[p.Key] = now
-	return true
 }
 
 // deviceKeys are the own public key, and those that the tunnel device accepts.

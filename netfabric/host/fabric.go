@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	networkingclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
@@ -99,9 +98,6 @@ func (f *fabric) wake() { f.Wake(loop.Key{Name: fabricKey}) }
 // run works until ctx is done. Nothing is applied before all caches have been filled: what
 // stands in the kernel, from an earlier process, stays. It stays at the end, too.
 func (f *fabric) run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), f.HasSynced) {
-		return nil
-	}
 	defer loop.Start(ctx, f.follow, func(ctx context.Context) {
 		for range loop.Ticks(ctx, f.clk, verifyEvery, nil) {
 			f.wake()

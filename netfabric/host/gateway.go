@@ -138,11 +138,11 @@ func NewGateway(cfg GatewayConfig) *GatewayHost {
 	g.announcer.onActive = g.wake
 	g.rotation.begin = loop.NewSignal()
 	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
-	g.echoes = newEchoes(EchoConfig{
+	g.echoes = &echoes{listen: cfg.Listen, failed: g.unprobed, cfg: EchoConfig{
 		ClusterID: cfg.ClusterID, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer, Metrics: cfg.Metrics, Clock: cfg.Clock,
-		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(g.key, public) },
-		Received: g.received, Nodes: g.nodes,
-	}, cfg.Listen, g.unprobed, g.heard)
+		Keys:    func(public string) (ProbeKeys, error) { return NewProbeKeys(g.key, public) },
+		Tunnels: g.tunnels, Nodes: g.nodes, OnChange: g.heard,
+	}}
 	g.watch()
 	if cfg.Services != nil {
 		g.Watch(loop.From(cfg.Services.Informer(), loop.Constant(loop.Key{Name: fabricKey})))
@@ -230,7 +230,8 @@ const (
 // awaitKey gets the private key. It reports false when ctx is done before. What stands in the
 // kernel, from an earlier process, goes on meanwhile.
 func (g *GatewayHost) awaitKey(ctx context.Context) bool {
-	for said := ""; ; {
+	said := ""
+	for range loop.Rounds(ctx, g.clk, keyAgain, nil) {
 		err := g.readKeys(ctx)
 		g.keyless.Swap(err)
 		if err == nil {
@@ -240,10 +241,8 @@ func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 			said = text
 			g.log.Warn("reading the key of this gateway failed; will retry", zap.Error(err))
 		}
-		if loop.Sleep(ctx, g.clk, keyAgain) != nil {
-			return false
-		}
 	}
+	return false
 }
 
 func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
@@ -461,15 +460,12 @@ func (g *GatewayHost) unprobed(err error) {
 	g.AddAfter(loop.Key{Name: fabricKey}, watchAgain)
 }
 
-// received returns the bytes that came from each peer.
-func (g *GatewayHost) received() map[string]uint64 {
-	_, peers, err := g.cfg.Host.Tunnel()
-	if err != nil {
-		return nil
-	}
-	out := map[string]uint64{}
+// tunnels returns the peers of the tunnel device, by public key: none without a device.
+func (g *GatewayHost) tunnels() map[string]kernel.Peer {
+	_, peers, _ := g.cfg.Host.Tunnel()
+	out := map[string]kernel.Peer{}
 	for _, p := range peers {
-		out[p.Key] = p.Received
+		out[p.Key] = p
 	}
 	return out
 }

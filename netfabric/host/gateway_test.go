@@ -235,17 +235,17 @@ func TestWhatTheHostFollows(t *testing.T) {
 	require.False(t, sameOrder(c, changed))
 	require.False(t, sameOrder(c, ending))
 
-	e := newEchoes(EchoConfig{}, nil, nil, nil)
-	p := EchoPeer{Key: "k"}
+	var last target
+	turned := func(s EchoState) bool { is := last.turned(s); last.reported = s; return is }
 	up := EchoState{Verdict: health.Up, Since: noon, RTT: time.Millisecond}
 	slower, down, again := up, up, up
 	slower.RTT = time.Second
 	down.Verdict, down.Since = health.Down, noon.Add(time.Second)
 	again.Since = noon.Add(2 * time.Second)
-	require.True(t, e.judged(p, up))
-	require.False(t, e.judged(p, slower))
-	require.True(t, e.judged(p, down))
-	require.True(t, e.judged(p, again))
+	require.True(t, turned(up))
+	require.False(t, turned(slower))
+	require.True(t, turned(down))
+	require.True(t, turned(again))
 }
 
 // A node that hears no gateway goes by their Leases, and one that hears some by what it hears.

@@ -435,7 +435,7 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 	for _, e := range b.ips {
 		probe := plan.Input{External: in.External, Ports: in.Ports, MTU: in.MTU, IPs: []plan.IP{e.ip}}
 		older := slices.IndexFunc(peers, func(c candidate) bool {
-			return !e.from.CreationTimestamp.Before(&c.from.CreationTimestamp) && contains(c.peer.Theirs.All(), e.ip.Real)
+			return !e.from.CreationTimestamp.Before(&c.from.CreationTimestamp) && plan.Within(plan.Single(e.ip.Real), c.peer.Theirs.All())
 		})
 		switch err := probe.Check(); {
 		case len(in.External) == 0: // no Connection yet, so the external range is not known
@@ -453,10 +453,6 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 	return out, dropped
 }
 
-func contains(ranges []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
 // with is the Input with some peers.
 func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, AnySender: b.set.AnySender, MTU: b.set.MTU, IPs: ips}
@@ -472,7 +468,7 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 		peer.Gateways, peer.Reach, peer.Via = b.located(c, b.around(peers, i, in)), b.reach(c), b.via(peer.ID)
 		// A vkubelet writes its Node: what it names is open only where a vkubelet of the same peer answers.
 		vkubelets := within(b.shared.vkubelets[peer.ID], c.podsOf)
-		peer.Ports = slices.DeleteFunc(slices.Clone(b.ports[peer.ID]), func(at netip.AddrPort) bool { return !contains(vkubelets, at.Addr()) })
+		peer.Ports = slices.DeleteFunc(slices.Clone(b.ports[peer.ID]), func(at netip.AddrPort) bool { return !plan.Within(plan.Single(at.Addr()), vkubelets) })
 		peer.Home = within(b.shared.home[peer.ID], c.podsOf)
 		if len(peer.Home) > 0 {
 			peer.Meant = c.meant

@@ -138,9 +138,7 @@ func (n *NodeHost) choose(peer string, gateways []Announcement, chosen map[strin
 // has less room than its node.
 func smallestUnderlay(own int, gateways []Announcement) int {
 	for _, g := range gateways {
-		if g.MTU != 0 && g.MTU < own {
-			own = g.MTU
-		}
+		own = plan.SmallerMTU(own, g.MTU)
 	}
 	return own
 }

@@ -116,12 +116,11 @@ func (p *NodeProbes) session(ctx context.Context) error {
 		return fmt.Errorf("opening the socket of probes: %w", err)
 	}
 	defer conn.Close()
-	ended := make(chan error, 1)
-	go func() { ended <- p.read(conn) }()
-	ticker := p.clock.NewTicker(nodeProbeEvery)
-	defer ticker.Stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() { end(p.read(conn)) }()
 	last := p.clock.Now()
-	for {
+	for range loop.Rounds(ctx, p.clock, nodeProbeEvery, nil) {
 		now := p.clock.Now()
 		all := p.tick(min(now.Sub(last), 2*nodeProbeEvery))
 		if len(all) == 0 {
@@ -131,14 +130,8 @@ func (p *NodeProbes) session(ctx context.Context) error {
 			_, _ = conn.WriteToUDPAddrPort(nodePacket(nodeRequest, p.nonce), to) // a lost one is silence
 		}
 		last = now
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-ended:
-			return err
-		case <-ticker.C():
-		}
 	}
+	return context.Cause(ctx)
 }
 
 // tick lets time pass, and returns where to send probes to.

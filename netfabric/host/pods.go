@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // samePod reports whether two states of a Pod have the same node and the same addresses.
@@ -21,7 +22,7 @@ func podAddrs(p *corev1.Pod) (out []netip.Prefix) {
 	}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil && a.Zone() == "" {
-			out = append(out, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+			out = append(out, plan.Single(a.Unmap()))
 		}
 	}
 	return out

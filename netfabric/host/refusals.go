@@ -59,7 +59,7 @@ func (f *fabric) refusedOf(host Counted) (map[string]uint64, error) {
 // RecordRefusals records an event about the Connection of each peer of which this host has dropped
 // packets, until ctx is done. source says which host this is.
 func (f *fabric) RecordRefusals(ctx context.Context, host Counted, client typedcorev1.EventsGetter, source corev1.EventSource) error {
-	events, last := refusalEvents{f, client, source}, map[string]recorded{}
+	last := map[string]recorded{}
 	for range loop.Ticks(ctx, f.clk, refusalsEvery, nil) {
 		all, err := f.refusedOf(host)
 		if err != nil {
@@ -72,7 +72,7 @@ func (f *fabric) RecordRefusals(ctx context.Context, host Counted, client typedc
 			if !last[peer].due(n, now) {
 				continue
 			}
-			if err := events.write(ctx, peer, n); err != nil {
+			if err := f.writeRefused(ctx, client, source, peer, n); err != nil {
 				f.log.Warn("recording an event failed; will try again", zap.String("peer", peer), zap.Error(err))
 				continue
 			}
@@ -95,37 +95,30 @@ func (r recorded) due(n uint64, now time.Time) bool {
 	return n > 0 && (n < r.packets || n >= 2*r.packets || n > r.packets && now.Sub(r.at) >= refusalsAgain)
 }
 
-// refusalEvents are the events of one host.
-type refusalEvents struct {
-	*fabric
-	client typedcorev1.EventsGetter
-	source corev1.EventSource
-}
-
-// write writes the one event about n packets of a peer.
-func (r refusalEvents) write(ctx context.Context, peer string, n uint64) error {
+// writeRefused writes the one event about n packets of a peer.
+func (f *fabric) writeRefused(ctx context.Context, client typedcorev1.EventsGetter, source corev1.EventSource, peer string, n uint64) error {
 	key := loop.Key{Namespace: corev1beta1.TenantNamespace(peer), Name: peer}
-	c := store.Cached[*networkingv1beta1.Connection](r.src.Connections.Informer().GetStore(), key)
+	c := store.Cached[*networkingv1beta1.Connection](f.src.Connections.Informer().GetStore(), key)
 	if c == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	host, now := sha256.Sum256([]byte(r.source.Component+"/"+r.source.Host)), metav1.NewTime(r.clk.Now())
+	host, now := sha256.Sum256([]byte(source.Component+"/"+source.Host)), metav1.NewTime(f.clk.Now())
 	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: fmt.Sprintf("%s.refused-%x", peer, host[:6])},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: networkingv1beta1.SchemeGroupVersion.String(), Kind: "Connection", Namespace: c.Namespace, Name: c.Name, UID: c.UID,
 		},
-		Type: corev1.EventTypeWarning, Reason: networkingv1beta1.ReasonPacketsRefused, Source: r.source,
-		Message: fmt.Sprintf("%s has dropped %d packets of peer %s to what this cluster does not share with it; liqod_guard_dropped_packets_total has the reasons", r.source.Host, n, peer),
+		Type: corev1.EventTypeWarning, Reason: networkingv1beta1.ReasonPacketsRefused, Source: source,
+		Message: fmt.Sprintf("%s has dropped %d packets of peer %s to what this cluster does not share with it; liqod_guard_dropped_packets_total has the reasons", source.Host, n, peer),
 		Count:   int32(min(n, math.MaxInt32)), FirstTimestamp: now, LastTimestamp: now,
 	}
 	body, err := json.Marshal(store.Patch{"count": event.Count, "lastTimestamp": now, "message": event.Message})
 	if err != nil {
 		return fmt.Errorf("encoding an event: %w", err)
 	}
-	events := r.client.Events(c.Namespace)
+	events := client.Events(c.Namespace)
 	_, err = events.Patch(ctx, event.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = events.Create(ctx, event, metav1.CreateOptions{})

@@ -151,7 +151,7 @@ func (r *Resolver) Again(key string) {
 	for _, name := range t.names {
 		if a := r.peers[t.peer][name]; a != nil && r.clock.Now().Sub(a.asked) >= resolveAgain {
 			a.asked = time.Time{}
-			r.wake()
+			r.news.Notify()
 		}
 	}
 }
@@ -203,11 +203,9 @@ func (r *Resolver) name(peer, host string) *answer {
 		delete(names, oldest)
 	}
 	names[host] = &answer{}
-	r.wake()
+	r.news.Notify()
 	return names[host]
 }
-
-func (r *Resolver) wake() { r.news.Notify() }
 
 // Run looks names up until ctx is done.
 func (r *Resolver) Run(ctx context.Context) error {
@@ -263,7 +261,7 @@ func (r *Resolver) askAll(ctx context.Context, peer string, hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.busy, peer)
-	r.wake() // others may have become due
+	r.news.Notify() // others may have become due
 }
 
 // lookUp looks a name up. A failure leaves the last answer in force.

@@ -208,13 +208,6 @@ func (g *GatewayHost) followKeys(ctx context.Context) {
 // handshakes returns the time of the latest handshake with a public key. The device is read at
 // the first call.
 func (g *GatewayHost) handshakes() func(key string) time.Time {
-	latest := sync.OnceValue(func() map[string]time.Time {
-		_, peers, _ := g.cfg.Host.Tunnel() // without a device there was no handshake
-		out := map[string]time.Time{}
-		for _, p := range peers {
-			out[p.Key] = p.Handshake
-		}
-		return out
-	})
-	return func(key string) time.Time { return latest()[key] }
+	latest := sync.OnceValue(g.tunnels)
+	return func(key string) time.Time { return latest()[key].Handshake }
 }

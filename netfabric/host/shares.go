@@ -148,18 +148,11 @@ func originOf(ns *corev1.Namespace) origin {
 }
 
 // endpointsOf returns the addresses in an EndpointSlice that is reflected.
-func endpointsOf(s *discoveryv1.EndpointSlice) (out []netip.Prefix) {
+func endpointsOf(s *discoveryv1.EndpointSlice) []netip.Prefix {
 	if v, ok := s.Annotations[offloadingv1beta1.SkipReflectionAnnotation]; ok && v != "false" {
 		return nil
 	}
-	for i := range s.Endpoints {
-		for _, text := range s.Endpoints[i].Addresses {
-			if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
-				out = append(out, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
-			}
-		}
-	}
-	return out
+	return check.Singles(check.EndpointAddresses(s))
 }
 
 // sameShare reports whether two states of a Pod are shared alike.

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // outside are addresses that only a default route leads to (RFC 5737, RFC 3849). Nothing is
@@ -45,8 +47,8 @@ func UnderlayMTU(addrs []netip.Addr) (int, error) {
 			p, err := netip.ParsePrefix(a.String())
 			return err == nil && slices.Contains(addrs, p.Addr().Unmap())
 		})
-		if holds && (mtu == 0 || d.MTU < mtu) {
-			mtu = d.MTU
+		if holds {
+			mtu = plan.SmallerMTU(mtu, d.MTU)
 		}
 	}
 	if mtu == 0 {

@@ -19,22 +19,13 @@ func External(ranges []netip.Prefix, setting string) (Config, error) {
 		if err := plan.CheckExternal(p); err != nil {
 			return Config{}, err
 		}
-		cfg.Reserved = append(cfg.Reserved, ipamv1alpha1.NamedRange{Prefix: gateways(p), Name: "the gateways' addresses of an external range"})
+		// The number of reserved addresses is a power of two.
+		gateways := netip.PrefixFrom(p.Addr(), p.Addr().BitLen()-bits.TrailingZeros(plan.ReservedAddresses))
+		cfg.Reserved = append(cfg.Reserved, ipamv1alpha1.NamedRange{Prefix: gateways, Name: "the gateways' addresses of an external range"})
 		if p.Addr().Is4() {
-			cfg.Reserved = append(cfg.Reserved, ipamv1alpha1.NamedRange{Prefix: netip.PrefixFrom(plan.Last(p), p.Addr().BitLen()), Name: "the last address of an external range"})
+			cfg.Reserved = append(cfg.Reserved, ipamv1alpha1.NamedRange{Prefix: plan.Single(plan.Last(p)), Name: "the last address of an external range"})
 		}
 		cfg.Refused = append(cfg.Refused, ipamv1alpha1.NamedRange{Prefix: p, Name: "an external range of this cluster"})
 	}
 	return cfg, nil
-}
-
-// gateways are the first addresses of an external range, as many as are reserved for
-// gateways. Their number is a power of two.
-func gateways(external netip.Prefix) netip.Prefix {
-	return netip.PrefixFrom(external.Addr(), external.Addr().BitLen()-bits.TrailingZeros(plan.ReservedAddresses))
-}
-
-// Address returns the request of an owner for an address that stands for addr.
-func Address(owner string, addr netip.Addr) Request {
-	return Request{Owner: owner, For: netip.PrefixFrom(addr, addr.BitLen())}
 }

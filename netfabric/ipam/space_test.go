@@ -256,7 +256,7 @@ func TestAddresses(t *testing.T) {
 	s := space(t, cfg)
 
 	take := func(r Record, addr string) (string, Record, error) {
-		a, next, err := s.Take(r, Address(addr, netip.MustParseAddr(addr)))
+		a, next, err := s.Take(r, Request{Owner: addr, For: plan.Single(netip.MustParseAddr(addr))})
 		if err != nil {
 			return "", next, err
 		}

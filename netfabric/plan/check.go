@@ -191,7 +191,7 @@ func (c *checker) peer(p Peer) {
 	}
 	c.parts(at("reach"), p.Reach, c.in.Pods, "the own pod ranges %s")
 	for _, port := range p.Ports {
-		if !Within(single(port.Addr()), c.in.Pods) || port.Port() == 0 {
+		if !Within(Single(port.Addr()), c.in.Pods) || port.Port() == 0 {
 			c.fail(at("ports"), "%s is no port of an address within the own pod ranges %s", port, c.in.Pods)
 		}
 	}
@@ -393,7 +393,7 @@ func (c *checker) addresses() {
 	all, seen, macs := c.views(), map[netip.Addr]string{}, map[MAC]string{}
 	host := func(at place, addrs []netip.Addr) {
 		for _, a := range addrs {
-			all = append(all, claim{single(a), at, true})
+			all = append(all, claim{Single(a), at, true})
 			if other, ok := seen[a]; ok {
 				c.fail(at, "%s is the address of %q", a, other)
 			} else if other, ok := macs[macOf(a)]; ok {
@@ -412,7 +412,7 @@ func (c *checker) addresses() {
 		if ip.OnGateways() {
 			continue
 		}
-		all = append(all, claim{single(ip.Real), place{field: "ips"}, true})
+		all = append(all, claim{Single(ip.Real), place{field: "ips"}, true})
 		if slices.ContainsFunc(c.in.External, func(p netip.Prefix) bool { return p.Contains(ip.Real) }) {
 			c.fail(place{field: "ips"}, "%s leads to %s of the external range", ip.External, ip.Real)
 		}

@@ -165,18 +165,18 @@ func (t *tape) near(in Input) netip.Addr {
 	}
 	for _, h := range in.Nodes {
 		for _, a := range h.Addrs {
-			ranges = append(ranges, single(a))
+			ranges = append(ranges, Single(a))
 		}
 	}
 	for _, ip := range in.IPs {
-		ranges = append(ranges, single(ip.External), single(ip.Real))
+		ranges = append(ranges, Single(ip.External), Single(ip.Real))
 	}
 	for _, p := range in.Peers {
 		for _, own := range in.External {
 			for n := range 3 {
-				ranges = append(ranges, single(nth(own, 1+n)))
+				ranges = append(ranges, Single(nth(own, 1+n)))
 				if a, ok := p.Ours.Out(nth(own, 1+n)); ok {
-					ranges = append(ranges, single(a))
+					ranges = append(ranges, Single(a))
 				}
 			}
 		}

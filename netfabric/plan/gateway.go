@@ -58,12 +58,12 @@ func GatewaySysctls(families ...Family) []Sysctl {
 func (g gateway) addrs() (out []Addr) {
 	for _, e := range g.in.External {
 		for _, a := range g.locals(e) {
-			out = append(out, Addr{Link: TunnelDevice, Prefix: single(a)})
+			out = append(out, Addr{Link: TunnelDevice, Prefix: Single(a)})
 		}
 	}
 	for _, ip := range g.in.IPs {
 		if ip.OnGateways() {
-			out = append(out, Addr{Link: TunnelDevice, Prefix: single(ip.External)})
+			out = append(out, Addr{Link: TunnelDevice, Prefix: Single(ip.External)})
 		}
 	}
 	return out
@@ -86,7 +86,7 @@ func (g gateway) device() Device {
 				d.Peers = append(d.Peers, Tunnel{Key: r.Next, Endpoint: r.Endpoint, Keepalive: TunnelKeepalive})
 			}
 			for _, e := range p.Theirs.External {
-				d.Allowed = append(d.Allowed, Allowed{Key: r.Key, Prefix: single(ReplicaAddr(e, r.Number))})
+				d.Allowed = append(d.Allowed, Allowed{Key: r.Key, Prefix: Single(ReplicaAddr(e, r.Number))})
 			}
 			if r.Number == p.Use {
 				for _, a := range p.Theirs.All() {
@@ -104,7 +104,7 @@ func (g gateway) rules() []Rule {
 	more := []Rule{{Priority: InsidePriority, In: TunnelDevice, Table: InsideTable}}
 	for _, e := range g.in.External {
 		for _, a := range g.locals(e) {
-			more = append(more, Rule{Priority: InsidePriority, Src: single(a), Table: InsideTable})
+			more = append(more, Rule{Priority: InsidePriority, Src: Single(a), Table: InsideTable})
 		}
 	}
 	return byFamily(g.families, []Rule{{Priority: SkipPriority, Mark: TunnelMark, Goto: EndPriority}}, more...)
@@ -128,7 +128,7 @@ func (g gateway) routes() (out []Route) {
 		}
 		for _, a := range h.Addrs {
 			if slices.Contains(g.families, family(a)) {
-				dsts = append(dsts, single(a))
+				dsts = append(dsts, Single(a))
 			}
 		}
 		for _, dst := range dsts {
@@ -326,7 +326,7 @@ func (g gateway) towards(e *elements, p Peer, theirs netip.Prefix) {
 	}
 	for _, own := range g.in.External {
 		if a, ok := p.Ours.Out(GatewayAddr(own)); ok {
-			e.to("gateway", theirs, single(a))
+			e.to("gateway", theirs, Single(a))
 		}
 	}
 	known := map[netip.Addr]bool{}
@@ -335,9 +335,9 @@ func (g gateway) towards(e *elements, p Peer, theirs netip.Prefix) {
 			continue // its range is translated
 		}
 		a, _ := p.Ours.Out(ip.External)
-		e.pairTo("hosts_in", theirs, single(a), single(ip.Real))
+		e.pairTo("hosts_in", theirs, Single(a), Single(ip.Real))
 		if !known[ip.Real] { // the lowest of several external addresses is the source
-			e.pairTo("hosts_out", theirs, single(ip.Real), single(a))
+			e.pairTo("hosts_out", theirs, Single(ip.Real), Single(a))
 			known[ip.Real] = true
 		}
 	}
@@ -361,8 +361,8 @@ func (g gateway) nodes(e *elements) map[netip.Addr]bool {
 		all = append(all, h.Addrs...)
 		for _, a := range h.Addrs {
 			nodes[a] = true
-			if Within(single(a), g.in.Pods) {
-				e.set("closed", single(a))
+			if Within(Single(a), g.in.Pods) {
+				e.set("closed", Single(a))
 			}
 		}
 	}
@@ -375,7 +375,7 @@ func (g gateway) nodes(e *elements) map[netip.Addr]bool {
 func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, theirs netip.Prefix) {
 	all := allPorts(ips)
 	for _, ip := range ips {
-		host := single(ip.Real)
+		host := Single(ip.Real)
 		service := Within(host, g.in.Services)
 		switch {
 		case ip.OnGateways(): // no packet for it is forwarded

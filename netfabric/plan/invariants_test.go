@@ -176,17 +176,17 @@ func checkSent(t *testing.T, in Input, s State, p Packet) {
 	to := peerOf(in, last.To)
 	if last.Verdict == Sent && to != nil {
 		require.True(t, slices.ContainsFunc(to.Ours, func(m Map) bool { return m.View.Contains(last.Packet.Src) }), "%v", steps)
-		require.True(t, Within(single(last.Packet.Dst), to.Theirs.All()), "%v", steps)
+		require.True(t, Within(Single(last.Packet.Dst), to.Theirs.All()), "%v", steps)
 	}
 	from := peerOf(in, last.Packet.Key)
 	if from == nil || last.Verdict == Dropped {
 		return
 	}
-	require.True(t, Within(single(p.Src), from.Theirs.All()), "%v", steps)
+	require.True(t, Within(Single(p.Src), from.Theirs.All()), "%v", steps)
 	given := slices.ContainsFunc(from.Ours, func(m Map) bool { return m.View.Contains(p.Dst) })
 	require.True(t, given, "%v", steps)
 	if last.Verdict == Sent && to != nil && p.Flow == nil {
-		require.True(t, Within(single(last.Packet.Dst), from.Through), "%v", steps)
+		require.True(t, Within(Single(last.Packet.Dst), from.Through), "%v", steps)
 	}
 	node := slices.ContainsFunc(in.Nodes, func(h Host) bool { return slices.Contains(h.Addrs, last.Packet.Dst) })
 	if last.Verdict == Handed || node && last.Verdict == Sent && to == nil {

@@ -33,7 +33,7 @@ func PathMTU(underlay int, f Family, peer int) int {
 }
 
 // SmallerMTU returns the smaller of two MTUs. 0 means that an MTU is not known.
-func SmallerMTU(a, b int32) int32 {
+func SmallerMTU[T int | int32](a, b T) T {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

@@ -39,7 +39,7 @@ func (n node) rules() []Rule {
 	var skip []Rule
 	for _, g := range n.in.Gateways {
 		for _, a := range g.Addrs {
-			skip = append(skip, Rule{Priority: SkipPriority, Src: single(a), Goto: EndPriority})
+			skip = append(skip, Rule{Priority: SkipPriority, Src: Single(a), Goto: EndPriority})
 		}
 	}
 	return byFamily(n.families, skip)
@@ -49,7 +49,7 @@ func (n node) rules() []Rule {
 func (n node) routes() (out []Route) {
 	for i, g := range n.in.Gateways {
 		for _, e := range n.in.External {
-			out = append(out, n.route(single(ReplicaAddr(e, g.Number)), &n.in.Gateways[i], 0))
+			out = append(out, n.route(Single(ReplicaAddr(e, g.Number)), &n.in.Gateways[i], 0))
 		}
 	}
 	for _, p := range n.in.Peers {
@@ -184,11 +184,11 @@ func (n node) elements() []Element {
 		if ip.OnGateways() {
 			continue
 		}
-		e.to("hosts", single(ip.External), single(ip.Real))
+		e.to("hosts", Single(ip.External), Single(ip.Real))
 	}
 	for _, r := range n.inside() {
 		if a, ok := first(n.host.Addrs, family(r.Addr())); ok {
-			e.to("node", r, single(a))
+			e.to("node", r, Single(a))
 		}
 	}
 	for _, p := range n.in.Peers {
@@ -200,7 +200,7 @@ func (n node) elements() []Element {
 			e.pair("reach", r, p.Reach...)
 			e.pair("open", r, n.in.servicesOf(p)...) // gateways let pass what may
 			for _, at := range p.Ports {
-				e.service("ports", r, single(at.Addr()), Service{"tcp", at.Port()})
+				e.service("ports", r, Single(at.Addr()), Service{"tcp", at.Port()})
 			}
 		}
 	}
@@ -256,14 +256,14 @@ func (n node) gateways() (out []netip.Addr) {
 // reaches by IPs.
 func (n node) exposed(e *elements, p Peer, theirs netip.Prefix) {
 	ips := slices.DeleteFunc(n.in.exposedTo(p), func(ip IP) bool {
-		return !slices.Contains(n.host.Addrs, ip.Real) && !Within(single(ip.Real), n.host.Pods)
+		return !slices.Contains(n.host.Addrs, ip.Real) && !Within(Single(ip.Real), n.host.Pods)
 	})
 	for _, ip := range ips {
 		if len(ip.Ports) == 0 {
-			e.pair("open", theirs, single(ip.Real))
+			e.pair("open", theirs, Single(ip.Real))
 		}
 		for _, s := range ip.Ports {
-			e.service("ports", theirs, single(ip.Real), s)
+			e.service("ports", theirs, Single(ip.Real), s)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (o overlay) senders(e *elements, addrs []netip.Addr) {
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	for _, a := range slices.Compact(addrs) {
-		e.set("senders", single(a))
+		e.set("senders", Single(a))
 	}
 }
 

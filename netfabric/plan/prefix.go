@@ -116,8 +116,8 @@ func Last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// single is the prefix of one address.
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// Single returns the prefix of one address.
+func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // The widest range that is accepted, in bits.
 const widest4, widest6 = 8, 16

@@ -106,7 +106,7 @@ var mutations = []func(*tape, Input) Input{
 		if len(in.Peers) == 0 {
 			return in
 		}
-		p, pod := &in.Peers[t.n(len(in.Peers))], single(addr(fmt.Sprintf("10.244.1.%d", t.n(20))))
+		p, pod := &in.Peers[t.n(len(in.Peers))], Single(addr(fmt.Sprintf("10.244.1.%d", t.n(20))))
 		if i := slices.Index(p.Reach, pod); i >= 0 {
 			p.Reach = slices.Delete(p.Reach, i, i+1)
 			return in
@@ -130,7 +130,7 @@ var mutations = []func(*tape, Input) Input{
 		if len(in.Peers) < 2 || len(in.Peers[0].Ours) == 0 {
 			return in
 		}
-		p, pod := &in.Peers[0], single(addr(fmt.Sprintf("10.1.1.%d", t.n(20))))
+		p, pod := &in.Peers[0], Single(addr(fmt.Sprintf("10.1.1.%d", t.n(20))))
 		if i := slices.Index(p.Through, pod); i >= 0 {
 			p.Through = slices.Delete(p.Through, i, i+1)
 			return in
