@@ -10,7 +10,6 @@ import (
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -67,7 +66,7 @@ func (g *GatewayHost) dial() error {
 		next = now.Add(tryNext)
 	}
 	for _, t := range down {
-		a, ok := g.dialOne(t.Key, before, peers, now)
+		a, ok := g.dialOne(t.Key, before, peers[t.Key].Handshake, now)
 		if !ok {
 			continue
 		}
@@ -83,13 +82,9 @@ func (g *GatewayHost) dial() error {
 }
 
 // dialOne dials a gateway if an attempt is due. It reports false for one that is not dialled.
-func (g *GatewayHost) dialOne(key string, before map[string]attempts, peers []kernel.Peer, now time.Time) (attempts, bool) {
+func (g *GatewayHost) dialOne(key string, before map[string]attempts, handshake, now time.Time) (attempts, bool) {
 	state, _ := g.echoes.state(key)
 	endpoints, used := g.resolver.Endpoints(key)
-	var handshake time.Time
-	if i := slices.IndexFunc(peers, func(p kernel.Peer) bool { return p.Key == key }); i >= 0 {
-		handshake = peers[i].Handshake
-	}
 	if len(endpoints) == 0 || state.Verdict != health.Down && (len(endpoints) == 1 || !handshake.IsZero()) {
 		return attempts{}, false
 	}

@@ -156,7 +156,7 @@ func (e *echoes) leave() {
 // deviceKeys are the own public key, and those that the tunnel device accepts.
 type deviceKeys struct {
 	own      string
-	accepted []kernel.Peer
+	accepted map[string]kernel.Peer
 }
 
 // echoPeers are the own address for probes and the gateways to probe, of IPv4 if the cluster
@@ -174,7 +174,7 @@ func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection, keys 
 		}
 		for _, r := range p.Gateways {
 			one := EchoPeer{Cluster: p.ID, Gateway: gatewayName(connections, p.ID, r), Address: plan.ReplicaAddr(p.Theirs.External[j], r.Number), Key: r.Key, Own: keys.own}
-			if slices.ContainsFunc(keys.accepted, func(have kernel.Peer) bool { return have.Key == r.Next }) {
+			if _, ok := keys.accepted[r.Next]; ok {
 				one.Next = r.Next
 			}
 			peers = append(peers, one)

@@ -33,7 +33,7 @@ import (
 // TunnelHost is the network of a gateway: a *kernel.Kernel.
 type TunnelHost interface {
 	Host
-	Tunnel() (kernel.Mode, []kernel.Peer, error)
+	Tunnel() (kernel.Mode, map[string]kernel.Peer, error)
 	Redial(want plan.Device, key string) error
 	SetKey(key kernel.Key)
 }
@@ -463,11 +463,7 @@ func (g *GatewayHost) unprobed(err error) {
 // tunnels returns the peers of the tunnel device, by public key: none without a device.
 func (g *GatewayHost) tunnels() map[string]kernel.Peer {
 	_, peers, _ := g.cfg.Host.Tunnel()
-	out := map[string]kernel.Peer{}
-	for _, p := range peers {
-		out[p.Key] = p
-	}
-	return out
+	return peers
 }
 
 // Ready returns nil when the gateway has its key and its number, and its host is as planned.

@@ -60,8 +60,8 @@ func (h *fakeHost) Watch(ctx context.Context, changed func()) error {
 	return nil
 }
 
-func (h *fakeHost) Tunnel() (kernel.Mode, []kernel.Peer, error) {
-	return kernel.InKernel, []kernel.Peer{{Key: "unknown", Received: 7}}, nil
+func (h *fakeHost) Tunnel() (kernel.Mode, map[string]kernel.Peer, error) {
+	return kernel.InKernel, map[string]kernel.Peer{"unknown": {Received: 7}}, nil
 }
 
 func (h *fakeHost) Redial(_ plan.Device, key string) error {

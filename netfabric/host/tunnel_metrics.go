@@ -13,7 +13,7 @@ import (
 
 // Counted is the network of a host that counts: a *kernel.Kernel.
 type Counted interface {
-	Tunnel() (kernel.Mode, []kernel.Peer, error)
+	Tunnel() (kernel.Mode, map[string]kernel.Peer, error)
 	Counters(ctx context.Context) (map[string]uint64, error)
 	Refused() (map[netip.Prefix]uint64, error)
 }
@@ -83,8 +83,8 @@ func (m *tunnelMetrics) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	sums := map[EchoPeer]kernel.Peer{} // a gateway that replaces its key has two tunnels
-	for _, p := range peers {
-		who, ok := m.who(p.Key)
+	for key, p := range peers {
+		who, ok := m.who(key)
 		if !ok {
 			continue
 		}

@@ -182,19 +182,19 @@ func TestNetnsRedial(t *testing.T) {
 	_, err = ask(flow)
 	require.NoError(t, err)
 	want := rome.state(t, "gw", plan.Gateway)
-	before := rome.gateway.apply(t, want)
+	before, theirs := rome.gateway.apply(t, want), milan.gateway.key.Public()
 	require.Len(t, before, 1)
-	require.NotZero(t, before[0].Received)
-	require.NotZero(t, before[0].Sent)
-	require.Equal(t, milan.public, before[0].Endpoint.Addr())
-	rome.gateway.ask(t, request{State: want, Redial: milan.gateway.key.Public()})
+	require.NotZero(t, before[theirs].Received)
+	require.NotZero(t, before[theirs].Sent)
+	require.Equal(t, milan.public, before[theirs].Endpoint.Addr())
+	rome.gateway.ask(t, request{State: want, Redial: theirs})
 	require.Eventually(t, func() bool {
-		return rome.gateway.apply(t, want)[0].Handshake.After(before[0].Handshake)
+		return rome.gateway.apply(t, want)[theirs].Handshake.After(before[theirs].Handshake)
 	}, time.Minute, 10*time.Millisecond)
 	// A packet that was on its way when the session ended may be lost, not those after it.
 	_, err = ask(flow)
 	require.NoError(t, err)
 
 	heard := milan.gateway.apply(t, milan.state(t, "gw", plan.Gateway))
-	require.Equal(t, rome.public, heard[0].Endpoint.Addr(), "a peer that waits to be dialled learns the address")
+	require.Equal(t, rome.public, heard[rome.gateway.key.Public()].Endpoint.Addr(), "a peer that waits to be dialled learns the address")
 }

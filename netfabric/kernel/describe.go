@@ -101,12 +101,12 @@ func (k *Kernel) describeTunnel(now time.Time) ([]string, error) {
 		return k.elsewhere()
 	}
 	lines := make([]string, 0, len(peers))
-	for _, p := range peers {
-		handshake := "never"
+	for _, key := range slices.Sorted(maps.Keys(peers)) {
+		p, handshake := peers[key], "never"
 		if !p.Handshake.IsZero() {
 			handshake = now.Sub(p.Handshake).Round(time.Second).String() + " ago"
 		}
-		lines = append(lines, fmt.Sprintf("%s (%s, %s) endpoint %s handshake %s received %d sent %d", p.Key, plan.TunnelDevice, mode, p.Endpoint, handshake, p.Received, p.Sent))
+		lines = append(lines, fmt.Sprintf("%s (%s, %s) endpoint %s handshake %s received %d sent %d", key, plan.TunnelDevice, mode, p.Endpoint, handshake, p.Received, p.Sent))
 	}
 	return lines, err
 }

@@ -5,13 +5,14 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -23,48 +24,18 @@ const silence = 3 * time.Minute
 // parked is the public key of a peer that takes prefixes from others and is removed with
 // them in the same change. Kernels before 6.16 cannot remove a single prefix, and replacing
 // all prefixes of a peer loses its packets for a moment.
-const parked = "bGlxb2QgcGFya3MgYSBwcmVmaXggdG8gZHJvcCBpdC4="
-
-// status is the configuration of a tunnel device as it is, with its peers.
-type status struct {
-	key     Key
-	port    uint16
-	mark    uint32
-	peers   []Peer
-	allowed []plan.Allowed
-}
-
-// change is a change of a tunnel device. Nil pointers change nothing.
-type change struct {
-	key   *Key
-	port  *uint16
-	mark  *uint32
-	peers []peerChange
-}
-
-// peerChange changes or creates one peer. The allowed prefixes move to it from other peers.
-type peerChange struct {
-	key       string
-	remove    bool
-	endpoint  netip.AddrPort // not valid: as it is
-	keepalive *time.Duration
-	allowed   []netip.Prefix
-}
-
-func (c change) empty() bool {
-	return c.key == nil && c.port == nil && c.mark == nil && len(c.peers) == 0
-}
+const parked = "liqod parks a prefix to drop it."
 
 // wireguard is a tunnel device.
 type wireguard interface {
-	read() (status, error)
-	set(change) error
+	read() (*wgtypes.Device, error)
+	set(wgtypes.Config) error
 	up() error // opens the port, before the link is set up
 }
 
-// Tunnel returns the mode of the tunnel device and the status of its peers, sorted by key.
+// Tunnel returns the mode of the tunnel device and the status of its peers, by public key.
 // Without a device the error is fs.ErrNotExist.
-func (k *Kernel) Tunnel() (Mode, []Peer, error) {
+func (k *Kernel) Tunnel() (Mode, map[string]Peer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	device, mode, closer, err := k.device(plan.TunnelDevice)
@@ -76,8 +47,23 @@ func (k *Kernel) Tunnel() (Mode, []Peer, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("reading device %s: %w", plan.TunnelDevice, err)
 	}
-	slices.SortFunc(have.peers, func(a, b Peer) int { return strings.Compare(a.Key, b.Key) })
-	return mode, have.peers, nil
+	peers := map[string]Peer{}
+	for _, p := range have.Peers {
+		peers[p.PublicKey.String()] = peerOf(p)
+	}
+	return mode, peers, nil
+}
+
+func peerOf(p wgtypes.Peer) Peer {
+	out := Peer{Received: uint64(p.ReceiveBytes), Sent: uint64(p.TransmitBytes)}
+	if p.LastHandshakeTime.Unix() > 0 {
+		out.Handshake = p.LastHandshakeTime
+	}
+	if p.Endpoint != nil {
+		at := p.Endpoint.AddrPort()
+		out.Endpoint = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	}
+	return out
 }
 
 // Redial drops the session with a peer of want, sets the planned endpoint and starts a
@@ -89,11 +75,9 @@ func (k *Kernel) Redial(want plan.Device, key string) error {
 	if i < 0 {
 		return fmt.Errorf("device %s has no peer %s", want.Name, key)
 	}
-	again := peerChange{key: key, endpoint: want.Peers[i].Endpoint, keepalive: &want.Peers[i].Keepalive}
-	for _, a := range want.Allowed {
-		if a.Key == key {
-			again.allowed = append(again.allowed, a.Prefix)
-		}
+	again, _, err := peerDelta(want.Peers[i], nil, want.Allowed, time.Now())
+	if err != nil {
+		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,7 +87,7 @@ func (k *Kernel) Redial(want plan.Device, key string) error {
 	}
 	defer closer()
 	return k.write("peer", func() error {
-		return device.set(change{peers: []peerChange{{key: key, remove: true}, again}})
+		return device.set(wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: again.PublicKey, Remove: true}, again}})
 	})
 }
 
@@ -157,8 +141,10 @@ func (s *session) setDevice(want plan.Device) (deletion func() error, err error)
 		closer()
 		return nil, fmt.Errorf("reading device %s: %w", want.Name, err)
 	}
-	up, down := delta(want, have, s.cfg.Key, time.Now())
-	err = s.setPeers(device, want.Name, up)
+	up, down, err := delta(want, have, s.cfg.Key, time.Now())
+	if err == nil {
+		err = s.setPeers(device, want.Name, up)
+	}
 	if err == nil {
 		err = s.raiseTunnel(device, l)
 	}
@@ -176,8 +162,8 @@ func (s *session) raiseTunnel(device wireguard, l netlink.Link) error {
 	return s.raise(l)
 }
 
-func (s *session) setPeers(device wireguard, name string, c change) error {
-	if c.empty() {
+func (s *session) setPeers(device wireguard, name string, c wgtypes.Config) error {
+	if c.PrivateKey == nil && c.ListenPort == nil && c.FirewallMark == nil && len(c.Peers) == 0 {
 		return nil
 	}
 	if err := s.write("peer", func() error { return device.set(c) }); err != nil {
@@ -188,72 +174,82 @@ func (s *session) setPeers(device wireguard, name string, c change) error {
 
 // delta compares want with have: up adds and changes, down deletes. It never replaces all
 // peers, so that the sessions of the others go on.
-func delta(want plan.Device, have status, key Key, now time.Time) (up, down change) {
-	if have.key != key {
-		up.key = &key
+func delta(want plan.Device, have *wgtypes.Device, key Key, now time.Time) (up, down wgtypes.Config, err error) {
+	if have.PrivateKey != wgtypes.Key(key) {
+		up.PrivateKey = new(wgtypes.Key(key))
 	}
-	if have.port != want.Port {
-		up.port = &want.Port
+	if have.ListenPort != int(want.Port) {
+		up.ListenPort = new(int(want.Port))
 	}
-	if have.mark != want.Mark {
-		up.mark = &want.Mark
+	if have.FirewallMark != int(want.Mark) {
+		up.FirewallMark = new(int(want.Mark))
 	}
-	known, wanted := map[string]Peer{}, map[string]bool{}
-	for _, p := range have.peers {
-		known[p.Key] = p
+	known, wanted := map[string]wgtypes.Peer{}, map[string]bool{}
+	var allowed []plan.Allowed
+	for _, p := range have.Peers {
+		known[p.PublicKey.String()] = p
+		for _, n := range p.AllowedIPs {
+			allowed = append(allowed, plan.Allowed{Key: p.PublicKey.String(), Prefix: prefixOf(&n)})
+		}
 	}
-	add, del := plan.Diff(want.Allowed, have.allowed)
+	add, del := plan.Diff(want.Allowed, allowed)
 	for _, w := range want.Peers {
 		wanted[w.Key] = true
-		c, differs := peerDelta(w, known, now)
-		for _, a := range add {
-			if a.Key == w.Key {
-				c.allowed = append(c.allowed, a.Prefix)
-			}
+		c, differs, err := peerDelta(w, known, add, now)
+		if err != nil {
+			return up, down, err
 		}
-		if differs || len(c.allowed) > 0 {
-			up.peers = append(up.peers, c)
+		if differs {
+			up.Peers = append(up.Peers, c)
 		}
 	}
-	down.peers = removals(want, del, wanted)
-	for _, p := range have.peers {
-		if !wanted[p.Key] {
-			down.peers = append(down.peers, peerChange{key: p.Key, remove: true})
+	down.Peers = removals(want, del, wanted)
+	for _, p := range have.Peers {
+		if !wanted[p.PublicKey.String()] {
+			down.Peers = append(down.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true})
 		}
 	}
-	return up, down
+	return up, down, nil
 }
 
-// peerDelta compares a peer, without its prefixes. It sets the endpoint of a new peer and of
-// a lost one only: WireGuard follows a peer that moves.
-func peerDelta(want plan.Tunnel, known map[string]Peer, now time.Time) (c peerChange, differs bool) {
-	have, ok := known[want.Key]
-	c.key = want.Key
-	if !ok || have.keepalive != want.Keepalive {
-		c.keepalive = &want.Keepalive
+// peerDelta compares a peer, to which its prefixes of add move from other peers. It sets the endpoint
+// of a new peer and of a lost one only: WireGuard follows a peer that moves.
+func peerDelta(want plan.Tunnel, known map[string]wgtypes.Peer, add []plan.Allowed, now time.Time) (c wgtypes.PeerConfig, differs bool, err error) {
+	if c.PublicKey, err = wgtypes.ParseKey(want.Key); err != nil {
+		return c, false, fmt.Errorf("parsing the public key %q: %w", want.Key, err)
 	}
+	raw, ok := known[want.Key]
+	if !ok || raw.PersistentKeepaliveInterval != want.Keepalive {
+		c.PersistentKeepaliveInterval = &want.Keepalive
+	}
+	have := peerOf(raw)
 	lost := now.Sub(have.Handshake) > silence && have.Endpoint != want.Endpoint
 	if want.Endpoint.IsValid() && (!ok || lost) {
-		c.endpoint = want.Endpoint
+		c.Endpoint = net.UDPAddrFromAddrPort(want.Endpoint)
 	}
-	return c, !ok || c.keepalive != nil || c.endpoint.IsValid()
+	for _, a := range add {
+		if a.Key == want.Key {
+			c.AllowedIPs = append(c.AllowedIPs, *ipNet(a.Prefix))
+		}
+	}
+	return c, !ok || c.PersistentKeepaliveInterval != nil || c.Endpoint != nil || len(c.AllowedIPs) > 0, nil
 }
 
 // removals removes prefixes from peers that stay. A prefix that another peer has now has
 // already moved.
-func removals(want plan.Device, old []plan.Allowed, stay map[string]bool) []peerChange {
+func removals(want plan.Device, old []plan.Allowed, stay map[string]bool) []wgtypes.PeerConfig {
 	moved := map[netip.Prefix]bool{}
 	for _, a := range want.Allowed {
 		moved[a.Prefix] = true
 	}
-	var out []netip.Prefix
+	take := wgtypes.PeerConfig{PublicKey: wgtypes.Key([]byte(parked))}
 	for _, a := range old {
 		if stay[a.Key] && !moved[a.Prefix] {
-			out = append(out, a.Prefix)
+			take.AllowedIPs = append(take.AllowedIPs, *ipNet(a.Prefix))
 		}
 	}
-	if len(out) == 0 {
+	if len(take.AllowedIPs) == 0 {
 		return nil
 	}
-	return []peerChange{{key: parked, allowed: out}, {key: parked, remove: true}}
+	return []wgtypes.PeerConfig{take, {PublicKey: take.PublicKey, Remove: true}}
 }

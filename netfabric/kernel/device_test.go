@@ -2,12 +2,14 @@ package kernel
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -44,11 +46,12 @@ func TestDelta(t *testing.T) {
 	home, away := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("198.51.100.7:7")
 	keepalive, none := 25*time.Second, time.Duration(0)
 	key := Key{8}
-	settled := func() status {
-		return status{
-			key: key, port: 1, mark: 2,
-			peers:   []Peer{{Key: a, Endpoint: home, Handshake: now, keepalive: keepalive}},
-			allowed: []plan.Allowed{{Key: a, Prefix: prefix("10.1.0.0/16")}},
+	settled := func() *wgtypes.Device {
+		return &wgtypes.Device{
+			PrivateKey: wgtypes.Key(key), ListenPort: 1, FirewallMark: 2,
+			Peers: []wgtypes.Peer{{
+				PublicKey: wireKey(t, a), Endpoint: net.UDPAddrFromAddrPort(home), LastHandshakeTime: now, PersistentKeepaliveInterval: keepalive, AllowedIPs: nets("10.1.0.0/16"),
+			}},
 		}
 	}
 	planned := func() plan.Device {
@@ -58,72 +61,75 @@ func TestDelta(t *testing.T) {
 			Allowed: []plan.Allowed{{Key: a, Prefix: prefix("10.1.0.0/16")}},
 		}
 	}
-	port, mark := uint16(1), uint32(2)
+	port, mark, first, second, spare := 1, 2, wireKey(t, a), wireKey(t, b), wgtypes.Key([]byte(parked))
 
 	for name, tc := range map[string]struct {
 		want     func(*plan.Device)
-		have     func(*status)
-		up, down change
+		have     func(*wgtypes.Device)
+		up, down wgtypes.Config
 	}{
 		"in place": {},
 		"a new device": {
-			have: func(s *status) { *s = status{} },
-			up: change{key: &key, port: &port, mark: &mark, peers: []peerChange{
-				{key: a, endpoint: home, keepalive: &keepalive, allowed: []netip.Prefix{prefix("10.1.0.0/16")}},
+			have: func(s *wgtypes.Device) { *s = wgtypes.Device{} },
+			up: wgtypes.Config{PrivateKey: new(wgtypes.Key(key)), ListenPort: &port, FirewallMark: &mark, Peers: []wgtypes.PeerConfig{
+				{PublicKey: first, Endpoint: net.UDPAddrFromAddrPort(home), PersistentKeepaliveInterval: &keepalive, AllowedIPs: nets("10.1.0.0/16")},
 			}},
 		},
-		"another key": {have: func(s *status) { s.key = Key{16} }, up: change{key: &key}},
+		"another key": {have: func(s *wgtypes.Device) { s.PrivateKey = wgtypes.Key{16} }, up: wgtypes.Config{PrivateKey: new(wgtypes.Key(key))}},
 		"a peer that moved keeps its address": {
-			have: func(s *status) { s.peers[0].Endpoint = away },
+			have: func(s *wgtypes.Device) { s.Peers[0].Endpoint = net.UDPAddrFromAddrPort(away) },
 		},
 		"a peer that is silent is sought where it was": {
-			have: func(s *status) { s.peers[0].Endpoint, s.peers[0].Handshake = away, now.Add(-4*time.Minute) },
-			up:   change{peers: []peerChange{{key: a, endpoint: home}}},
+			have: func(s *wgtypes.Device) {
+				s.Peers[0].Endpoint, s.Peers[0].LastHandshakeTime = net.UDPAddrFromAddrPort(away), now.Add(-4*time.Minute)
+			},
+			up: wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: first, Endpoint: net.UDPAddrFromAddrPort(home)}}},
 		},
 		"and is not told twice": {
-			have: func(s *status) { s.peers[0].Handshake = time.Time{} },
+			have: func(s *wgtypes.Device) { s.Peers[0].LastHandshakeTime = time.Time{} },
 		},
 		"a peer that dials is not forgotten": {
 			want: func(d *plan.Device) { d.Peers[0].Endpoint = netip.AddrPort{} },
-			have: func(s *status) { s.peers[0].Handshake = time.Time{} },
+			have: func(s *wgtypes.Device) { s.Peers[0].LastHandshakeTime = time.Time{} },
 		},
 		"no keepalive": {
 			want: func(d *plan.Device) { d.Peers[0].Keepalive = 0 },
-			up:   change{peers: []peerChange{{key: a, keepalive: &none}}},
+			up:   wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: first, PersistentKeepaliveInterval: &none}}},
 		},
 		"a prefix more": {
 			want: func(d *plan.Device) {
 				d.Allowed = append(d.Allowed, plan.Allowed{Key: a, Prefix: prefix("10.2.0.0/16")})
 			},
-			up: change{peers: []peerChange{{key: a, allowed: []netip.Prefix{prefix("10.2.0.0/16")}}}},
+			up: wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: first, AllowedIPs: nets("10.2.0.0/16")}}},
 		},
 		"a prefix less": {
 			want: func(d *plan.Device) { d.Allowed = nil },
-			down: change{peers: []peerChange{{key: parked, allowed: []netip.Prefix{prefix("10.1.0.0/16")}}, {key: parked, remove: true}}},
+			down: wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: spare, AllowedIPs: nets("10.1.0.0/16")}, {PublicKey: spare, Remove: true}}},
 		},
 		"a prefix moves": {
 			want: func(d *plan.Device) {
 				d.Peers = append(d.Peers, plan.Tunnel{Key: b, Keepalive: keepalive})
 				d.Allowed[0].Key = b
 			},
-			have: func(s *status) { s.peers = append(s.peers, Peer{Key: b, keepalive: keepalive}) },
-			up:   change{peers: []peerChange{{key: b, allowed: []netip.Prefix{prefix("10.1.0.0/16")}}}},
+			have: func(s *wgtypes.Device) {
+				s.Peers = append(s.Peers, wgtypes.Peer{PublicKey: second, PersistentKeepaliveInterval: keepalive})
+			},
+			up: wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: second, AllowedIPs: nets("10.1.0.0/16")}}},
 		},
 		"a peer goes": {
 			want: func(d *plan.Device) { d.Peers, d.Allowed = nil, nil },
-			down: change{peers: []peerChange{{key: a, remove: true}}},
+			down: wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: first, Remove: true}}},
 		},
 		"another peer in its place": {
 			want: func(d *plan.Device) { d.Peers[0].Key, d.Allowed[0].Key = b, b },
-			up:   change{peers: []peerChange{{key: b, endpoint: home, keepalive: &keepalive, allowed: []netip.Prefix{prefix("10.1.0.0/16")}}}},
-			down: change{peers: []peerChange{{key: a, remove: true}}},
+			up:   wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: second, Endpoint: net.UDPAddrFromAddrPort(home), PersistentKeepaliveInterval: &keepalive, AllowedIPs: nets("10.1.0.0/16")}}},
+			down: wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: first, Remove: true}}},
 		},
 		"a parked prefix is left over": {
-			have: func(s *status) {
-				s.peers = append(s.peers, Peer{Key: parked})
-				s.allowed = append(s.allowed, plan.Allowed{Key: parked, Prefix: prefix("10.9.0.0/16")})
+			have: func(s *wgtypes.Device) {
+				s.Peers = append(s.Peers, wgtypes.Peer{PublicKey: spare, AllowedIPs: nets("10.9.0.0/16")})
 			},
-			down: change{peers: []peerChange{{key: parked, remove: true}}},
+			down: wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: spare, Remove: true}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,25 +139,27 @@ func TestDelta(t *testing.T) {
 				tc.want(&want)
 			}
 			if tc.have != nil {
-				tc.have(&have)
+				tc.have(have)
 			}
-			up, down := delta(want, have, key, now)
+			up, down, err := delta(want, have, key, now)
+			require.NoError(t, err)
 			require.Equal(t, tc.up, up)
 			require.Equal(t, tc.down, down)
 		})
 	}
 }
 
-// The two ways of telling a change say the same.
-func TestChangeInBothLanguages(t *testing.T) {
+// What wgctrl is told as a Config, wireguard-go is told as a text.
+func TestConfigText(t *testing.T) {
 	t.Parallel()
-	key, port, mark, keepalive := Key{8, 31: 64}, uint16(51840), uint32(7), 25*time.Second
-	c := change{key: &key, port: &port, mark: &mark, peers: []peerChange{
-		{key: keys[0], remove: true},
-		{key: keys[1], endpoint: netip.MustParseAddrPort("[2001:db8::1]:7"), keepalive: &keepalive, allowed: []netip.Prefix{prefix("10.1.0.0/16"), prefix("fd00::/48")}},
-	}}
-	text, err := c.text()
-	require.NoError(t, err)
+	key, keepalive := wgtypes.Key{8, 31: 64}, 25*time.Second
+	text := configText(wgtypes.Config{PrivateKey: &key, ListenPort: new(51840), FirewallMark: new(7), Peers: []wgtypes.PeerConfig{
+		{PublicKey: wireKey(t, keys[0]), Remove: true},
+		{
+			PublicKey: wireKey(t, keys[1]), Endpoint: net.UDPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:7")), PersistentKeepaliveInterval: &keepalive,
+			AllowedIPs: nets("10.1.0.0/16", "fd00::/48"),
+		},
+	}})
 	require.Equal(t, `private_key=0800000000000000000000000000000000000000000000000000000000000040
 listen_port=51840
 fwmark=7
@@ -163,27 +171,27 @@ persistent_keepalive_interval=25
 allowed_ip=10.1.0.0/16
 allowed_ip=fd00::/48
 `, text)
+}
 
-	config, err := c.config()
+// A key that is none changes nothing.
+func TestDeltaOfABadKey(t *testing.T) {
+	t.Parallel()
+	_, _, err := delta(plan.Device{Peers: []plan.Tunnel{{Key: "short"}}}, &wgtypes.Device{}, Key{}, time.Now())
+	require.ErrorContains(t, err, `parsing the public key "short"`)
+}
+
+func wireKey(t *testing.T, text string) wgtypes.Key {
+	t.Helper()
+	key, err := wgtypes.ParseKey(text)
 	require.NoError(t, err)
-	require.Equal(t, key.Private(), config.PrivateKey.String())
-	require.Equal(t, 51840, *config.ListenPort)
-	require.Equal(t, 7, *config.FirewallMark)
-	require.False(t, config.ReplacePeers)
-	require.Len(t, config.Peers, 2)
-	require.True(t, config.Peers[0].Remove)
-	require.Equal(t, keys[1], config.Peers[1].PublicKey.String())
-	require.Equal(t, "[2001:db8::1]:7", config.Peers[1].Endpoint.String())
-	require.Equal(t, keepalive, *config.Peers[1].PersistentKeepaliveInterval)
-	require.False(t, config.Peers[1].ReplaceAllowedIPs)
-	require.Equal(t, "10.1.0.0/16", config.Peers[1].AllowedIPs[0].String())
-	require.Equal(t, "fd00::/48", config.Peers[1].AllowedIPs[1].String())
+	return key
+}
 
-	c.peers[0].key = "short"
-	_, err = c.text()
-	require.ErrorContains(t, err, `parsing the public key "short"`)
-	_, err = c.config()
-	require.ErrorContains(t, err, `parsing the public key "short"`)
+func nets(texts ...string) (out []net.IPNet) {
+	for _, text := range texts {
+		out = append(out, *ipNet(prefix(text)))
+	}
+	return out
 }
 
 func TestParseStatus(t *testing.T) {
@@ -206,14 +214,18 @@ last_handshake_time_sec=0
 allowed_ip=fd00::/48
 `)
 	require.NoError(t, err)
-	require.Equal(t, status{
-		key: Key{8, 31: 64}, port: 51840, mark: 7,
-		peers: []Peer{
-			{Key: keys[0], Endpoint: netip.MustParseAddrPort("192.0.2.1:7"), Handshake: time.Unix(1700000000, 5), Received: 1, Sent: 2, keepalive: 25 * time.Second},
-			{Key: keys[1]},
+	require.Equal(t, &wgtypes.Device{
+		PrivateKey: wgtypes.Key{8, 31: 64}, ListenPort: 51840, FirewallMark: 7,
+		Peers: []wgtypes.Peer{
+			{
+				PublicKey: wireKey(t, keys[0]), Endpoint: net.UDPAddrFromAddrPort(netip.MustParseAddrPort("[::ffff:192.0.2.1]:7")),
+				LastHandshakeTime: time.Unix(1700000000, 5), ReceiveBytes: 1, TransmitBytes: 2, PersistentKeepaliveInterval: 25 * time.Second, AllowedIPs: nets("10.1.0.0/16"),
+			},
+			{PublicKey: wireKey(t, keys[1]), LastHandshakeTime: time.Unix(0, 0), AllowedIPs: nets("fd00::/48")},
 		},
-		allowed: []plan.Allowed{{Key: keys[0], Prefix: prefix("10.1.0.0/16")}, {Key: keys[1], Prefix: prefix("fd00::/48")}},
 	}, got)
+	require.Equal(t, Peer{Endpoint: netip.MustParseAddrPort("192.0.2.1:7"), Handshake: time.Unix(1700000000, 5), Received: 1, Sent: 2}, peerOf(got.Peers[0]))
+	require.Equal(t, Peer{}, peerOf(got.Peers[1]))
 	for _, bad := range []string{"listen_port=x", "fwmark=-", "private_key=zz", "public_key=zz", "public_key=01\nallowed_ip=x", "public_key=01\nrx_bytes=x"} {
 		_, err := parseStatus(bad)
 		require.ErrorContains(t, err, "parsing ", bad)

@@ -47,7 +47,7 @@ func (*Kernel) Refused() (map[netip.Prefix]uint64, error) { return nil, elsewher
 func (*Kernel) Describe(context.Context, io.Writer, time.Time) error { return elsewhere() }
 
 // Tunnel returns an error.
-func (*Kernel) Tunnel() (Mode, []Peer, error) { return "", nil, elsewhere() }
+func (*Kernel) Tunnel() (Mode, map[string]Peer, error) { return "", nil, elsewhere() }
 
 // Redial returns an error.
 func (*Kernel) Redial(plan.Device, string) error { return elsewhere() }

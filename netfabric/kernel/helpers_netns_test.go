@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/liqod/liqod/kube/kubetest"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -215,16 +217,25 @@ func tunnelReached(t *testing.T, s *session, want plan.State) (out plan.Device) 
 	defer closer()
 	have, err := device.read()
 	require.NoError(t, err)
-	require.Equal(t, s.cfg.Key, have.key)
-	out = plan.Device{Name: plan.TunnelDevice, Port: have.port, Mark: have.mark, Allowed: have.allowed}
-	for _, p := range have.peers {
-		one := plan.Tunnel{Key: p.Key, Keepalive: p.keepalive}
-		i := slices.IndexFunc(want.Device.Peers, func(t plan.Tunnel) bool { return t.Key == p.Key })
+	require.Equal(t, s.cfg.Key, Key(have.PrivateKey))
+	out = plan.Device{Name: plan.TunnelDevice, Port: uint16(have.ListenPort), Mark: uint32(have.FirewallMark), Allowed: allowedOf(have)}
+	for _, p := range have.Peers {
+		one := plan.Tunnel{Key: p.PublicKey.String(), Keepalive: p.PersistentKeepaliveInterval}
+		i := slices.IndexFunc(want.Device.Peers, func(t plan.Tunnel) bool { return t.Key == one.Key })
 		if i >= 0 {
 			one.Endpoint = want.Device.Peers[i].Endpoint
-			require.Equal(t, one.Endpoint.IsValid(), p.Endpoint.IsValid())
+			require.Equal(t, one.Endpoint.IsValid(), p.Endpoint != nil)
 		}
 		out.Peers = append(out.Peers, one)
+	}
+	return out
+}
+
+func allowedOf(d *wgtypes.Device) (out []plan.Allowed) {
+	for _, p := range d.Peers {
+		for _, n := range p.AllowedIPs {
+			out = append(out, plan.Allowed{Key: p.PublicKey.String(), Prefix: prefixOf(&n)})
+		}
 	}
 	return out
 }

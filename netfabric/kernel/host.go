@@ -33,10 +33,8 @@ const (
 
 // Peer is the status of a peer of the tunnel device.
 type Peer struct {
-	Key       string         // public, as in plan.Tunnel
 	Endpoint  netip.AddrPort // not valid: none is planned, and no packet has arrived
 	Handshake time.Time      // time of the latest; zero: none yet
 	Received  uint64         // bytes
 	Sent      uint64         // bytes
-	keepalive time.Duration
 }

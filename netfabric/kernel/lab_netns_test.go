@@ -50,7 +50,7 @@ type request struct {
 // answer is what a gateway says to it: the error, its peers and its counters.
 type answer struct {
 	Error    string
-	Peers    []Peer
+	Peers    map[string]Peer
 	Counters map[string]uint64
 }
 
@@ -116,7 +116,7 @@ func (g *gateway) start(t *testing.T) {
 	})
 }
 
-func (g *gateway) apply(t *testing.T, want plan.State) []Peer {
+func (g *gateway) apply(t *testing.T, want plan.State) map[string]Peer {
 	t.Helper()
 	return g.ask(t, request{State: want}).Peers
 }

@@ -3,9 +3,9 @@
 package kernel
 
 import (
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -16,6 +16,7 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -78,130 +79,108 @@ func deviceLog(log *zap.Logger, d *drops) *device.Logger {
 	}
 }
 
-func (p *process) read() (status, error) {
+func (p *process) read() (*wgtypes.Device, error) {
 	text, err := p.device.IpcGet()
 	if err != nil {
-		return status{}, err
+		return nil, err
 	}
 	return parseStatus(text)
 }
 
-func (p *process) set(c change) error {
-	text, err := c.text()
-	if err != nil {
-		return err
-	}
-	return p.device.IpcSet(text)
-}
+func (p *process) set(c wgtypes.Config) error { return p.device.IpcSet(configText(c)) }
 
 func (p *process) up() error { return p.device.Up() }
 
-// text converts the change to the configuration protocol of wireguard-go.
-func (c change) text() (string, error) {
+// configText converts a change to the configuration protocol of wireguard-go.
+func configText(c wgtypes.Config) string {
 	var b strings.Builder
-	if c.key != nil {
-		fmt.Fprintf(&b, "private_key=%s\n", hex.EncodeToString(c.key[:]))
+	if c.PrivateKey != nil {
+		fmt.Fprintf(&b, "private_key=%x\n", c.PrivateKey[:])
 	}
-	if c.port != nil {
-		fmt.Fprintf(&b, "listen_port=%d\n", *c.port)
+	if c.ListenPort != nil {
+		fmt.Fprintf(&b, "listen_port=%d\n", *c.ListenPort)
 	}
-	if c.mark != nil {
-		fmt.Fprintf(&b, "fwmark=%d\n", *c.mark)
+	if c.FirewallMark != nil {
+		fmt.Fprintf(&b, "fwmark=%d\n", *c.FirewallMark)
 	}
-	for _, p := range c.peers {
-		key, err := base64.StdEncoding.DecodeString(p.key)
-		if err != nil {
-			return "", fmt.Errorf("parsing the public key %q: %w", p.key, err)
-		}
-		fmt.Fprintf(&b, "public_key=%s\n", hex.EncodeToString(key))
-		if p.remove {
+	for _, p := range c.Peers {
+		fmt.Fprintf(&b, "public_key=%x\n", p.PublicKey[:])
+		if p.Remove {
 			b.WriteString("remove=true\n")
 		}
-		if p.endpoint.IsValid() {
-			fmt.Fprintf(&b, "endpoint=%s\n", p.endpoint)
+		if p.Endpoint != nil {
+			fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
 		}
-		if p.keepalive != nil {
-			fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", int(p.keepalive.Seconds()))
+		if p.PersistentKeepaliveInterval != nil {
+			fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", int(p.PersistentKeepaliveInterval.Seconds()))
 		}
-		for _, a := range p.allowed {
-			fmt.Fprintf(&b, "allowed_ip=%s\n", a)
+		for _, a := range p.AllowedIPs {
+			fmt.Fprintf(&b, "allowed_ip=%s\n", &a)
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // parseStatus parses the status of a device in that protocol.
-func parseStatus(text string) (out status, err error) {
+func parseStatus(text string) (*wgtypes.Device, error) {
+	out := &wgtypes.Device{}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		if name == "public_key" {
-			key, err := hex.DecodeString(value)
-			if err != nil {
-				return status{}, fmt.Errorf("parsing %s: %w", name, err)
-			}
-			out.peers = append(out.peers, Peer{Key: base64.StdEncoding.EncodeToString(key)})
-			continue
+			out.Peers = append(out.Peers, wgtypes.Peer{})
 		}
-		if len(out.peers) == 0 {
-			err = out.parse(name, value)
+		var err error
+		if n := len(out.Peers); n == 0 {
+			err = parseDevice(out, name, value)
 		} else {
-			err = out.parsePeer(&out.peers[len(out.peers)-1], name, value)
+			err = parsePeer(&out.Peers[n-1], name, value)
 		}
 		if err != nil {
-			return status{}, fmt.Errorf("parsing %s: %w", name, err)
+			return nil, fmt.Errorf("parsing %s: %w", name, err)
 		}
 	}
 	return out, nil
 }
 
-func (s *status) parse(name, value string) error {
+func parseDevice(d *wgtypes.Device, name, value string) (err error) {
 	switch name {
 	case "private_key":
-		_, err := hex.Decode(s.key[:], []byte(value))
-		return err
+		_, err = hex.Decode(d.PrivateKey[:], []byte(value))
 	case "listen_port":
-		n, err := strconv.ParseUint(value, 10, 16)
-		s.port = uint16(n)
-		return err
+		d.ListenPort, err = strconv.Atoi(value)
 	case "fwmark":
-		n, err := strconv.ParseUint(value, 10, 32)
-		s.mark = uint32(n)
-		return err
-	}
-	return nil
-}
-
-func (s *status) parsePeer(p *Peer, name, value string) (err error) {
-	var n int64
-	switch name {
-	case "endpoint":
-		p.Endpoint, err = netip.ParseAddrPort(value)
-		p.Endpoint = unmapped(p.Endpoint)
-	case "allowed_ip":
-		var prefix netip.Prefix
-		prefix, err = netip.ParsePrefix(value)
-		s.allowed = append(s.allowed, plan.Allowed{Key: p.Key, Prefix: prefix})
-	case "last_handshake_time_sec":
-		n, err = strconv.ParseInt(value, 10, 64)
-		if n > 0 {
-			p.Handshake = time.Unix(n, 0)
-		}
-	case "last_handshake_time_nsec":
-		n, err = strconv.ParseInt(value, 10, 64)
-		if !p.Handshake.IsZero() {
-			p.Handshake = p.Handshake.Add(time.Duration(n))
-		}
-	case "persistent_keepalive_interval":
-		n, err = strconv.ParseInt(value, 10, 32)
-		p.keepalive = time.Duration(n) * time.Second
-	case "rx_bytes":
-		p.Received, err = strconv.ParseUint(value, 10, 64)
-	case "tx_bytes":
-		p.Sent, err = strconv.ParseUint(value, 10, 64)
+		d.FirewallMark, err = strconv.Atoi(value)
 	}
 	return err
 }
 
-func unmapped(a netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+func parsePeer(p *wgtypes.Peer, name, value string) (err error) {
+	var n int64
+	switch name {
+	case "public_key":
+		_, err = hex.Decode(p.PublicKey[:], []byte(value))
+	case "endpoint":
+		var at netip.AddrPort
+		at, err = netip.ParseAddrPort(value)
+		p.Endpoint = net.UDPAddrFromAddrPort(at)
+	case "allowed_ip":
+		var prefix netip.Prefix
+		if prefix, err = netip.ParsePrefix(value); err == nil {
+			p.AllowedIPs = append(p.AllowedIPs, *ipNet(prefix))
+		}
+	case "last_handshake_time_sec":
+		n, err = strconv.ParseInt(value, 10, 64)
+		p.LastHandshakeTime = time.Unix(n, 0)
+	case "last_handshake_time_nsec":
+		n, err = strconv.ParseInt(value, 10, 64)
+		p.LastHandshakeTime = p.LastHandshakeTime.Add(time.Duration(n))
+	case "persistent_keepalive_interval":
+		n, err = strconv.ParseInt(value, 10, 32)
+		p.PersistentKeepaliveInterval = time.Duration(n) * time.Second
+	case "rx_bytes":
+		p.ReceiveBytes, err = strconv.ParseInt(value, 10, 64)
+	case "tx_bytes":
+		p.TransmitBytes, err = strconv.ParseInt(value, 10, 64)
+	}
+	return err
 }

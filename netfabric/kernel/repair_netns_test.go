@@ -114,7 +114,7 @@ func TestNetnsDamageToTheTunnelIsRepaired(t *testing.T) {
 	mode, peers, err := k.Tunnel()
 	require.NoError(t, err)
 	require.Len(t, peers, 1)
-	require.Equal(t, publicKey(1), peers[0].Key)
+	require.Contains(t, peers, publicKey(1))
 	require.Contains(t, []Mode{InKernel, InProcess}, mode)
 }
 
