@@ -161,8 +161,8 @@ func (g *gatewayRole) complete(announcer *host.Announcer, number int) error {
 		cfg.Activate = activate(g.fabric.home.kube.CoreV1().Pods(g.env.Config.Namespace), g.announce.Name, number)
 	}
 	made := host.NewGateway(cfg)
-	if err := made.RegisterMetrics(g.env.Registry, g.network); err != nil {
-		return err
+	if err := g.env.Registry.Register(made.Metrics(g.network)); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
 	}
 	g.host.Swap(made)
 	return nil
@@ -251,8 +251,8 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 		f.factories = append(f.factories, pods)
 		out.Sources.Pods = pods.Core().V1().Pods()
 	}
-	out.Metrics, err = host.NewProbeMetrics(env.Registry)
-	return out, err
+	out.Metrics = host.NewProbeMetrics(env.Registry.add)
+	return out, nil
 }
 
 // service adds the informer of one Service.

@@ -101,9 +101,7 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU,
 		Host: network, Sources: f.sources, Open: openProbes, Shares: shares, AllPods: allPods, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
-	if err := node.RegisterMetrics(env.Registry, network); err != nil {
-		return Parts{}, err
-	}
+	env.Registry.add(node.Metrics(network))
 	env.Ready.Add("route", node.Ready)
 	return Parts{Actors: []Actor{
 		{Name: "caches", Run: runFactories(f.factories...)},

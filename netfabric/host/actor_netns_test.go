@@ -220,10 +220,7 @@ func (s site) worker(a *apis) (worker, error) {
 }
 
 func (s site) gateway(a *apis, log *zap.Logger) (*GatewayHost, error) {
-	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
-	if err != nil {
-		return nil, err
-	}
+	metrics := NewProbeMetrics(prometheus.NewRegistry().MustRegister)
 	var endpoints []string
 	if s.Endpoint != "" {
 		endpoints = append(endpoints, s.Endpoint)

@@ -1,11 +1,6 @@
 package host
 
-import (
-	"errors"
-	"fmt"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // ProbeMetrics count probes through tunnels. They may be shared by several Echo.
 type ProbeMetrics struct {
@@ -16,9 +11,9 @@ type ProbeMetrics struct {
 	garbage  *prometheus.CounterVec
 }
 
-// NewProbeMetrics registers the metrics. peer is the id of a cluster, gateway the name of
+// NewProbeMetrics registers the metrics by add. peer is the id of a cluster, gateway the name of
 // one of its gateways.
-func NewProbeMetrics(registry prometheus.Registerer) (*ProbeMetrics, error) {
+func NewProbeMetrics(add func(...prometheus.Collector)) *ProbeMetrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -32,14 +27,8 @@ func NewProbeMetrics(registry prometheus.Registerer) (*ProbeMetrics, error) {
 		lost:     counter("liqod_tunnel_probe_lost_total", "Requests that were not answered before 64 more were sent.", "peer", "gateway"),
 		garbage:  counter("liqod_tunnel_probe_garbage_total", "Packets to the port of probes that were dropped.", "reason"),
 	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.rtt, m.sent, m.received, m.lost, m.garbage} {
-		errs = append(errs, registry.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	return m, nil
+	add(m.rtt, m.sent, m.received, m.lost, m.garbage)
+	return m
 }
 
 func (m *ProbeMetrics) addProbe(what *prometheus.CounterVec, p EchoPeer, kind ProbeKind) {

@@ -1,14 +1,14 @@
 package host
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/reasons"
 )
 
-// EchoTiming says how often a tunnel is probed, and how soon it counts as dead or alive.
+// EchoTiming says how often a tunnel is probed, and how soon it counts as dead or alive. Its
+// limits are those of the settings.
 type EchoTiming struct {
 	// Interval is the time between two requests.
 	Interval time.Duration
@@ -20,20 +20,6 @@ type EchoTiming struct {
 	Patience time.Duration
 	// Answers turn a tunnel from Down to Up, without a Silence between two of them. At least 1.
 	Answers int
-}
-
-func (t EchoTiming) validate() error {
-	switch {
-	case t.Interval <= 0:
-		return fmt.Errorf("the interval of probes is %s: accepted is more than 0", t.Interval)
-	case t.Silence < 4*t.Interval:
-		return fmt.Errorf("the silence of probes is %s: accepted is four intervals of %s, and more", t.Silence, t.Interval)
-	case t.Patience < t.Silence:
-		return fmt.Errorf("the patience of probes is %s: accepted is the silence, %s, and more", t.Patience, t.Silence)
-	case t.Answers < 1:
-		return fmt.Errorf("the answers of probes are %d: accepted is 1 and more", t.Answers)
-	}
-	return nil
 }
 
 // pulse judges one tunnel by the packets that come out of it. Its time passes only from tick

@@ -177,22 +177,6 @@ func TestPulseRTT(t *testing.T) {
 	require.Equal(t, 8*time.Millisecond, answer(time.Millisecond))
 }
 
-func TestTimings(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, testTiming.validate())
-	for text, change := range map[string]func(*EchoTiming){
-		"interval of probes is 0s":      func(t *EchoTiming) { t.Interval = 0 },
-		"silence of probes is 799ms":    func(t *EchoTiming) { t.Silence = 799 * time.Millisecond },
-		"patience of probes is 999ms":   func(t *EchoTiming) { t.Patience = 999 * time.Millisecond },
-		"answers of probes are 0":       func(t *EchoTiming) { t.Answers = 0 },
-		"accepted is four intervals of": func(t *EchoTiming) { t.Interval = time.Hour },
-	} {
-		timing := testTiming
-		change(&timing)
-		require.ErrorContains(t, timing.validate(), text)
-	}
-}
-
 func TestWindowOfRequests(t *testing.T) {
 	t.Parallel()
 	var w window

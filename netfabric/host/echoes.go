@@ -2,13 +2,11 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
 
-	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/kernel"
@@ -53,8 +51,8 @@ func (e *echoes) probed(key string) (EchoPeer, bool) {
 
 // follow probes the gateways of all peers of in, which is applied. ctx is that of the
 // process: the probes go on.
-func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*networkingv1beta1.Connection, keys deviceKeys) error {
-	address, peers := echoPeers(in, connections, keys)
+func (e *echoes) follow(ctx context.Context, in plan.Input, keys deviceKeys) error {
+	address, peers := echoPeers(in, keys)
 	e.mu.Lock()
 	broken := e.echo == nil
 	e.idle = !address.IsValid()
@@ -113,10 +111,7 @@ func (e *echoes) start(ctx context.Context, address netip.Addr) error {
 	}
 	cfg := e.cfg
 	cfg.Conn = conn
-	echo, err := NewEcho(cfg)
-	if err != nil {
-		return errors.Join(err, conn.Close())
-	}
+	echo := NewEcho(cfg)
 	e.set(echo)
 	e.address, e.end = address, loop.Start(ctx, func(ctx context.Context) {
 		defer conn.Close()
@@ -161,7 +156,7 @@ type deviceKeys struct {
 
 // echoPeers are the own address for probes and the gateways to probe, of IPv4 if the cluster
 // has an external range of it.
-func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection, keys deviceKeys) (own netip.Addr, peers []EchoPeer) {
+func echoPeers(in plan.Input, keys deviceKeys) (own netip.Addr, peers []EchoPeer) {
 	external, ok := oneFamily(in.External)
 	i := slices.IndexFunc(in.Gateways, func(r plan.Replica) bool { return r.Name == in.Self })
 	if !ok || i < 0 {
@@ -173,7 +168,7 @@ func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection, keys 
 			continue
 		}
 		for _, r := range p.Gateways {
-			one := EchoPeer{Cluster: p.ID, Gateway: gatewayName(connections, p.ID, r), Address: plan.ReplicaAddr(p.Theirs.External[j], r.Number), Key: r.Key, Own: keys.own}
+			one := EchoPeer{Cluster: p.ID, Gateway: r.Name, Address: plan.ReplicaAddr(p.Theirs.External[j], r.Number), Key: r.Key, Own: keys.own}
 			if _, ok := keys.accepted[r.Next]; ok {
 				one.Next = r.Next
 			}
@@ -189,15 +184,4 @@ func oneFamily(ranges []netip.Prefix) (netip.Prefix, bool) {
 	}
 	i := slices.IndexFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is4() })
 	return ranges[max(i, 0)], true
-}
-
-func gatewayName(connections []*networkingv1beta1.Connection, id string, r plan.Remote) string {
-	for _, c := range connections {
-		for _, g := range c.Spec.Gateways {
-			if c.Spec.ClusterID == id && int(g.Number) == r.Number {
-				return g.Name
-			}
-		}
-	}
-	return ""
 }

@@ -283,7 +283,7 @@ func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
 	}
 	errActive := g.activate(ctx, mode)
 	g.nodes.follow(in.Nodes)
-	errEcho := g.echoes.follow(ctx, in, objects.Connections, deviceKeys{g.key.Public(), peers})
+	errEcho := g.echoes.follow(ctx, in, deviceKeys{g.key.Public(), peers})
 	var errRelay error
 	if g.cfg.Relay != nil {
 		errRelay = g.cfg.Relay.Follow(relayedBy(in))

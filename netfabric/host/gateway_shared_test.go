@@ -39,8 +39,7 @@ func newShared(t *testing.T, a *apis, key kernel.Key, name, address string, repl
 	}, replicas, nil)
 	require.NoError(t, err)
 	s := &sharedGateway{host: &fakeHost{}, done: make(chan error, 1)}
-	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	metrics := NewProbeMetrics(prometheus.NewRegistry().MustRegister)
 	s.GatewayHost = NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Keys: &memoryKeys{keys: Keys{Key: key}},

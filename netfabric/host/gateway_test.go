@@ -112,8 +112,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	key, err := kernel.GenerateKey()
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
-	metrics, err := NewProbeMetrics(registry)
-	require.NoError(t, err)
+	metrics := NewProbeMetrics(registry.MustRegister)
 	host, asked := &fakeHost{}, make(chan struct{}, 10)
 	keys := &memoryKeys{keys: Keys{Key: key}, before: func(string) error {
 		asked <- struct{}{}
@@ -139,7 +138,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		Timing:  EchoTiming{Interval: 10 * time.Millisecond, Silence: 40 * time.Millisecond, Patience: 40 * time.Millisecond, Answers: 1},
 		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
-	require.NoError(t, g.RegisterMetrics(registry, host))
+	require.NoError(t, registry.Register(g.Metrics(host)))
 	a.start(ctx.Done())
 	services.Start(ctx.Done())
 	done := make(chan error, 1)

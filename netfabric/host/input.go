@@ -340,7 +340,7 @@ func (b *builder) remotes(c *candidate) error {
 				return fmt.Errorf("spec.gateways: gateway %.64q: a key: %w", g.Name, err)
 			}
 		}
-		r := plan.Remote{Number: int(g.Number), Key: g.PublicKey, Next: g.NextPublicKey}
+		r := plan.Remote{Name: g.Name, Number: int(g.Number), Key: g.PublicKey, Next: g.NextPublicKey}
 		if b.set.Handshake != nil && r.Next != "" && b.set.Handshake(r.Next).After(b.set.Handshake(r.Key)) {
 			r.Key, r.Next = r.Next, r.Key
 		}

@@ -127,7 +127,7 @@ func TestBuildInput(t *testing.T) {
 		ID: "milan", MTU: 1400, Use: 1, Via: "gw-a",
 		Theirs:   plan.Ranges{Pods: ranges("10.201.0.0/16"), External: ranges("10.101.0.0/16")},
 		Ours:     plan.Maps{{Own: ranges("10.244.0.0/16")[0], View: ranges("10.50.0.0/16")[0]}, {Own: ranges("10.70.0.0/16")[0], View: ranges("10.51.0.0/16")[0]}},
-		Gateways: []plan.Remote{{Number: 1, Key: keys[1], Endpoint: netip.MustParseAddrPort("203.0.113.7:51840")}},
+		Gateways: []plan.Remote{{Name: "gw", Number: 1, Key: keys[1], Endpoint: netip.MustParseAddrPort("203.0.113.7:51840")}},
 		Reach:    ranges("10.244.0.0/16"),
 	}, in.Peers[0])
 	require.Zero(t, in.Peers[1].Use, "there is no gateway 7")

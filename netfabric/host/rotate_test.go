@@ -90,8 +90,7 @@ func rotating(t *testing.T, a *apis, store KeyStore, clk clock.WithTicker, age t
 	})
 	require.NoError(t, err)
 	require.NoError(t, announcer.step(t.Context()))
-	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	metrics := NewProbeMetrics(prometheus.NewRegistry().MustRegister)
 	g := NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Keys: store, KeyAge: age,
@@ -174,8 +173,7 @@ func TestRotationByAge(t *testing.T) {
 
 	peer := EchoPeer{Cluster: "milan", Gateway: "gw", Address: milanAddr, Key: publicKeys(t, 1)[0]}
 	cfg := g.echoes.cfg
-	echo, err := NewEcho(cfg)
-	require.NoError(t, err)
+	echo := NewEcho(cfg)
 	require.NoError(t, echo.Set([]EchoPeer{peer}))
 	g.echoes.echo, g.echoes.byKey = echo, map[string]EchoPeer{peer.Key: peer}
 	require.Equal(t, key, step().Key, "the peer has not accepted it")

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -27,27 +26,24 @@ type tunnelMetrics struct {
 	received, sent, handshake, dropped, refused *prometheus.Desc
 }
 
-// RegisterMetrics registers the counters of the gateway's tunnels and of its guards.
-func (g *GatewayHost) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
-	return registerTunnels(registry, &tunnelMetrics{host: host, of: g.fabric, who: g.echoes.probed})
+// Metrics are the counters of the gateway's tunnels and of its guards.
+func (g *GatewayHost) Metrics(host Counted) prometheus.Collector {
+	return describedTunnels(tunnelMetrics{host: host, of: g.fabric, who: g.echoes.probed})
 }
 
-// RegisterMetrics registers the counters of the node's guards.
-func (n *NodeHost) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
-	return registerTunnels(registry, &tunnelMetrics{host: host, of: n.fabric})
+// Metrics are the counters of the node's guards.
+func (n *NodeHost) Metrics(host Counted) prometheus.Collector {
+	return describedTunnels(tunnelMetrics{host: host, of: n.fabric})
 }
 
-func registerTunnels(registry prometheus.Registerer, m *tunnelMetrics) error {
+func describedTunnels(m tunnelMetrics) prometheus.Collector {
 	peer := []string{"peer", "gateway"}
 	m.received = prometheus.NewDesc("liqod_tunnel_received_bytes_total", "Bytes that came out of the tunnel from a gateway of a peer.", peer, nil)
 	m.sent = prometheus.NewDesc("liqod_tunnel_sent_bytes_total", "Bytes that went into the tunnel to a gateway of a peer.", peer, nil)
 	m.handshake = prometheus.NewDesc("liqod_tunnel_handshake_age_seconds", "Time since the latest handshake with a gateway of a peer; none without a handshake.", peer, nil)
 	m.dropped = prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table and the tunnel of liqod have dropped, by name (docs/internals/packet-path.md), since they were made.", []string{"reason"}, nil)
 	m.refused = prometheus.NewDesc("liqod_guard_refused_packets_total", "Packets of a peer that the nftables table of liqod has dropped, since it has the ranges of the peer.", []string{"peer"}, nil)
-	if err := registry.Register(m); err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
-	}
-	return nil
+	return &m
 }
 
 // Describe implements prometheus.Collector.

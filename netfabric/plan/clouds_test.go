@@ -21,7 +21,7 @@ func cloud() Input {
 		ID:       "milan",
 		Theirs:   Ranges{Pods: prefixes("10.200.0.0/16"), External: prefixes("10.201.0.0/16")},
 		Ours:     maps("10.0.0.0/16", "10.200.0.0/16", "10.70.0.0/16", "10.71.0.0/16"),
-		Gateways: []Remote{{1, key(11), netip.MustParseAddrPort("10.200.7.7:51840"), ""}},
+		Gateways: []Remote{{1, key(11), netip.MustParseAddrPort("10.200.7.7:51840"), "", ""}},
 		Use:      1,
 		Reach:    prefixes("10.0.0.0/16"),
 	}}
@@ -156,7 +156,7 @@ func newer(id string, n byte) Input {
 			ID:       "other",
 			Theirs:   Ranges{Pods: prefixes("fd00:aa::/56"), External: prefixes("fd00:ab::/64")},
 			Ours:     maps("fd00:10:244::/56", "fd00:aa::/56", "fd00:70::/64", "fd00:ab::/64"),
-			Gateways: []Remote{{1, key(n), netip.MustParseAddrPort("[2001:db8:99::1]:51840"), ""}},
+			Gateways: []Remote{{1, key(n), netip.MustParseAddrPort("[2001:db8:99::1]:51840"), "", ""}},
 			Use:      1,
 			Reach:    prefixes("fd00:10:244::/56"),
 		}},

@@ -92,7 +92,7 @@ func (t *tape) input() Input {
 	for i := range t.n(4) {
 		p := Peer{ID: fmt.Sprint("p", i), Theirs: Ranges{t.prefixes(2), t.prefixes(1), t.prefixes(1), t.prefixes(1)}, Use: t.n(3), MTU: 12 * t.n(128), Reach: t.prefixes(2)}
 		for j := range t.n(3) {
-			p.Gateways = append(p.Gateways, Remote{j + t.n(2), key(byte(8*i + j + 1)), netip.AddrPortFrom(t.addr(), uint16(t.n(3))), ""})
+			p.Gateways = append(p.Gateways, Remote{j + t.n(2), key(byte(8*i + j + 1)), netip.AddrPortFrom(t.addr(), uint16(t.n(3))), "", ""})
 		}
 		in.Peers = append(in.Peers, p)
 	}

@@ -45,7 +45,7 @@ func TestGatewayDevice(t *testing.T) {
 			[]Allowed{{one, prefix("10.200.0.0/16")}, {one, prefix("10.201.0.0/16")}, {one, prefix("10.201.0.2/32")}},
 		},
 		"two gateways, the first in use": {
-			func(p *Peer) { p.Gateways = append(p.Gateways, Remote{2, two, netip.AddrPort{}, ""}) },
+			func(p *Peer) { p.Gateways = append(p.Gateways, Remote{2, two, netip.AddrPort{}, "", ""}) },
 			[]Tunnel{{one, endpoint, TunnelKeepalive}, {two, netip.AddrPort{}, TunnelKeepalive}},
 			[]Allowed{
 				{one, prefix("10.200.0.0/16")}, {one, prefix("10.201.0.0/16")},
@@ -58,7 +58,7 @@ func TestGatewayDevice(t *testing.T) {
 			[]Allowed{{one, prefix("10.200.0.0/16")}, {one, prefix("10.201.0.0/16")}, {one, prefix("10.201.0.2/32")}},
 		},
 		"two gateways, the second in use": {
-			func(p *Peer) { p.Gateways, p.Use = append(p.Gateways, Remote{2, two, netip.AddrPort{}, ""}), 2 },
+			func(p *Peer) { p.Gateways, p.Use = append(p.Gateways, Remote{2, two, netip.AddrPort{}, "", ""}), 2 },
 			[]Tunnel{{one, endpoint, TunnelKeepalive}, {two, netip.AddrPort{}, TunnelKeepalive}},
 			[]Allowed{
 				{two, prefix("10.200.0.0/16")}, {two, prefix("10.201.0.0/16")},
@@ -331,7 +331,7 @@ func TestGatewayScales(t *testing.T) {
 				ID:       theirs.String(),
 				Theirs:   Ranges{Pods: []netip.Prefix{theirs}},
 				Ours:     maps("10.244.0.0/16", "10.80.0.0/16", "10.70.0.0/16", "10.81.0.0/16"),
-				Gateways: []Remote{{1, key(byte(i)), netip.AddrPort{}, ""}},
+				Gateways: []Remote{{1, key(byte(i)), netip.AddrPort{}, "", ""}},
 				Use:      1,
 			})
 		}

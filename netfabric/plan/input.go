@@ -93,6 +93,7 @@ type Remote struct {
 	Key      string         // WireGuard public key, base64
 	Endpoint netip.AddrPort // not valid: it dials
 	Next     string         // another key of the same gateway, which has no packets; empty: none
+	Name     string         // among the gateways of the peer; nothing is planned by it
 }
 
 // IP gives an address outside the own pod ranges an address of the external range, under

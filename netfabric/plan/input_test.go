@@ -61,8 +61,8 @@ func rome() Input {
 					"10.244.0.0/16", "10.200.0.0/16", "10.70.0.0/16", "10.71.0.0/16",
 					"fd00:10:244::/56", "fd00:ba::/56", "fd00:70::/64", "fd00:bb::/64"),
 				Gateways: []Remote{
-					{1, key(11), netip.MustParseAddrPort("203.0.113.20:51840"), ""},
-					{2, key(12), netip.MustParseAddrPort("[2001:db8::20]:51840"), ""},
+					{1, key(11), netip.MustParseAddrPort("203.0.113.20:51840"), "", ""},
+					{2, key(12), netip.MustParseAddrPort("[2001:db8::20]:51840"), "", ""},
 				},
 				Use:   1,
 				Reach: prefixes("10.244.0.0/16", "fd00:10:244::/56"),
@@ -71,7 +71,7 @@ func rome() Input {
 				ID:       "paris",
 				Theirs:   Ranges{Pods: prefixes("10.1.0.0/16"), External: prefixes("10.202.0.0/16")},
 				Ours:     maps("10.244.0.0/16", "10.244.0.0/16", "10.70.0.0/16", "10.70.0.0/16"),
-				Gateways: []Remote{{1, key(21), netip.AddrPort{}, ""}},
+				Gateways: []Remote{{1, key(21), netip.AddrPort{}, "", ""}},
 				Use:      1,
 				MTU:      1370,
 				Reach:    prefixes("10.244.1.10/32", "10.244.2.10/32"),
@@ -108,7 +108,7 @@ func milan() Input {
 			Ours: maps(
 				"10.244.0.0/16", "10.200.0.0/16", "10.70.0.0/16", "10.201.0.0/16",
 				"fd00:10:244::/56", "fd00:aa::/56", "fd00:70::/64", "fd00:ab::/64"),
-			Gateways: []Remote{{1, key(1), netip.AddrPort{}, ""}, {2, key(2), netip.AddrPort{}, ""}},
+			Gateways: []Remote{{1, key(1), netip.AddrPort{}, "", ""}, {2, key(2), netip.AddrPort{}, "", ""}},
 			Use:      1,
 			Reach:    prefixes("10.244.0.0/16", "fd00:10:244::/56"),
 		}},

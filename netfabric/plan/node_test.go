@@ -57,7 +57,7 @@ func small() Input {
 			ID:       "milan",
 			Theirs:   Ranges{Pods: prefixes("10.200.0.0/16"), External: prefixes("10.201.0.0/16")},
 			Ours:     maps("10.244.0.0/16", "10.80.0.0/16", "10.70.0.0/16", "10.81.0.0/16"),
-			Gateways: []Remote{{1, key(11), netip.MustParseAddrPort("203.0.113.20:51840"), ""}},
+			Gateways: []Remote{{1, key(11), netip.MustParseAddrPort("203.0.113.20:51840"), "", ""}},
 			Use:      1,
 		}},
 		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},

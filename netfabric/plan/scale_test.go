@@ -39,7 +39,7 @@ func bigPeer(i int) Peer {
 	remote := func(number int) Remote {
 		secret := make([]byte, 32)
 		binary.BigEndian.PutUint32(secret, uint32(2*i+number))
-		return Remote{number, base64.StdEncoding.EncodeToString(secret), netip.AddrPortFrom(at4(198, 18, i), TunnelPort), ""}
+		return Remote{number, base64.StdEncoding.EncodeToString(secret), netip.AddrPortFrom(at4(198, 18, i), TunnelPort), "", ""}
 	}
 	return Peer{
 		ID: fmt.Sprintf("peer-%d", i), Theirs: Ranges{Pods: []netip.Prefix{pods}, External: []netip.Prefix{external}},

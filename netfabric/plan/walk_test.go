@@ -64,7 +64,7 @@ var mutations = []func(*tape, Input) Input{
 			Theirs: Ranges{Pods: prefixes(fmt.Sprintf("10.%d.0.0/16", n)), External: prefixes(fmt.Sprintf("172.20.%d.0/24", n))},
 			Ours:   Maps{{in.Pods[0], in.Pods[0]}, {in.External[0], prefix("10.2.0.0/16")}},
 			Gateways: []Remote{
-				{1, key(byte(n)), netip.MustParseAddrPort("192.0.2.1:51840"), ""},
+				{1, key(byte(n)), netip.MustParseAddrPort("192.0.2.1:51840"), "", ""},
 			},
 			Use: t.n(2),
 		})

@@ -19,7 +19,7 @@ func paris() Input {
 			ID:       "rome",
 			Theirs:   Ranges{Pods: prefixes("10.244.0.0/16"), External: prefixes("10.70.0.0/16"), Transit: prefixes("10.204.0.0/16")},
 			Ours:     maps("10.1.0.0/16", "10.1.0.0/16", "10.202.0.0/16", "10.202.0.0/16"),
-			Gateways: []Remote{{1, key(1), netip.MustParseAddrPort("203.0.113.10:51840"), ""}},
+			Gateways: []Remote{{1, key(1), netip.MustParseAddrPort("203.0.113.10:51840"), "", ""}},
 			Use:      1,
 			Reach:    prefixes("10.1.0.0/16"),
 		}},
