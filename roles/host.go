@@ -55,7 +55,7 @@ capability but NET_ADMIN. A role with more rights writes the settings itself.`,
 func cleanup(c *cobra.Command, _ []string) error {
 	removed := map[string]int{}
 	host := kernel.New(kernel.Config{Log: zap.NewNop(), Wrote: func(kind string) { removed[kind]++ }})
-	err := host.Cleanup(c.Context())
+	err := host.Apply(c.Context(), plan.State{})
 	out := c.OutOrStdout()
 	for _, kind := range slices.Sorted(maps.Keys(removed)) {
 		fmt.Fprintf(out, "removed: %s × %d\n", kind, removed[kind])

@@ -46,6 +46,10 @@ func (k *Kernel) SetKey(key Key) {
 // The error joins all failures. One failure does not stop the others, except that Apply sets
 // no rule and no route if it cannot set the nftables table, which guards them. It is safe to
 // call Apply again after any error.
+//
+// The zero State deletes everything of ours from the host: routes, rules, the nftables table, the
+// connection tracking entries that it has translated, and devices with everything on them. Kernel
+// settings stay, because their former values are not known.
 func (k *Kernel) Apply(ctx context.Context, want plan.State) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -63,11 +63,11 @@ func TestNetnsCleanupLeavesNothing(t *testing.T) {
 	require.NoError(t, k.Apply(t.Context(), want))
 	require.Contains(t, s.host(t), plan.OverlayDevice)
 	s.run(t, "ip", "link", "add", "liqod-old", "type", "bridge") // of an older version, say
-	require.NoError(t, k.Cleanup(t.Context()))
+	require.NoError(t, k.Apply(t.Context(), plan.State{}))
 	require.Equal(t, before, s.host(t))
 
 	n := c.total()
-	require.NoError(t, k.Cleanup(t.Context()))
+	require.NoError(t, k.Apply(t.Context(), plan.State{}))
 	require.Equal(t, n, c.total(), "the second time writes")
 }
 
@@ -84,7 +84,7 @@ func TestNetnsCleanupOfAGateway(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, k.Apply(t.Context(), want))
 	require.Contains(t, s.host(t), plan.TunnelDevice)
-	require.NoError(t, k.Cleanup(t.Context()))
+	require.NoError(t, k.Apply(t.Context(), plan.State{}))
 	require.Equal(t, before, s.host(t))
 }
 
@@ -97,7 +97,7 @@ func TestNetnsOthersAreLeftAlone(t *testing.T) {
 	k, c := kernelAt(t, s.FD)
 	before := s.host(t)
 	walkPlans(t, k, c, plan.Node)
-	require.NoError(t, k.Cleanup(t.Context()))
+	require.NoError(t, k.Apply(t.Context(), plan.State{}))
 	require.Equal(t, before, s.host(t))
 }
 

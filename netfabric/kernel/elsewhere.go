@@ -34,9 +34,6 @@ func (*Kernel) SetKey(Key) {}
 // Apply returns an error.
 func (*Kernel) Apply(context.Context, plan.State) error { return elsewhere() }
 
-// Cleanup returns an error.
-func (*Kernel) Cleanup(context.Context) error { return elsewhere() }
-
 // Counters returns an error.
 func (*Kernel) Counters(context.Context) (map[string]uint64, error) { return nil, elsewhere() }
 

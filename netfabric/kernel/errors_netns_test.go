@@ -121,7 +121,7 @@ func TestNetnsDevicesThatFail(t *testing.T) {
 	require.NotEmpty(t, s.run(t, "ip", "link", "show", plan.TunnelDevice))
 
 	keyless := New(Config{Log: k.cfg.Log})
-	require.NoError(t, k.Cleanup(t.Context()))
+	require.NoError(t, k.Apply(t.Context(), plan.State{}))
 	require.ErrorContains(t, keyless.Apply(t.Context(), want), "device liqod-wg needs a private key")
 }
 

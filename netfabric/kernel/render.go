@@ -79,15 +79,15 @@ func conditions(m plan.Match) (out []expr.Any) {
 	}
 	when(m.Family != 0, meta(expr.MetaKeyNFPROTO, byte(familyOf(m.Family)))...)
 	when(m.Proto != "", meta(expr.MetaKeyL4PROTO, protocol(m))...)
-	when(m.Port != 0, transport(2, binary.BigEndian.AppendUint16(nil, m.Port))...)
-	when(m.From != 0, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
+	when(m.Port != 0, payload(reg, 2, 2), equal(binary.BigEndian.AppendUint16(nil, m.Port)...))
+	when(m.From != 0, payload(reg, 0, 2), equal(binary.BigEndian.AppendUint16(nil, m.From)...))
 	when(m.SYN, synOnly()...)
 	when(m.CT != "", tracked(m.CT)...)
 	when(m.In != "", named(expr.MetaKeyIIFNAME, m.In)...)
 	when(m.Out != "", named(expr.MetaKeyOIFNAME, m.Out)...)
 	// The kernel compares byte by byte, which is right for numbers of one byte.
 	local, last := binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL), binaryutil.NativeEndian.PutUint32(unix.RTN_MULTICAST)
-	when(m.Local, addressType(), &expr.Cmp{Register: reg, Data: local})
+	when(m.Local, addressType(), equal(local...))
 	when(m.Stays, addressType(), &expr.Range{Op: expr.CmpOpEq, Register: reg, FromData: local, ToData: last})
 	return out
 }
@@ -125,30 +125,32 @@ func named(key expr.MetaKey, pattern string) []expr.Any {
 }
 
 func meta(key expr.MetaKey, value byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: reg}, &expr.Cmp{Register: reg, Data: []byte{value}}}
+	return []expr.Any{&expr.Meta{Key: key, Register: reg}, equal(value)}
 }
 
-func transport(offset uint32, value []byte) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: uint32(len(value))},
-		&expr.Cmp{Register: reg, Data: value},
-	}
+// equal compares with what the expression before it has loaded.
+func equal(value ...byte) expr.Any { return &expr.Cmp{Register: reg, Data: value} }
+
+// payload loads a part of the header of the transport protocol.
+func payload(to, offset, size uint32) expr.Any {
+	return &expr.Payload{DestRegister: to, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: size}
+}
+
+// masked keeps the bits of mask of what the expression before it has loaded.
+func masked(mask ...byte) expr.Any {
+	return &expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
 }
 
 // synOnly matches SYN and SYN-ACK packets of TCP.
 func synOnly() []expr.Any {
 	const flags, syn, rst = 13, 0x02, 0x04
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 1},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{syn | rst}, Xor: []byte{0}},
-		&expr.Cmp{Register: reg, Data: []byte{syn}},
-	}
+	return []expr.Any{payload(reg, flags, 1), masked(syn | rst), equal(syn)}
 }
 
 func tracked(c plan.CT) []expr.Any {
 	if c == plan.Answer {
 		const reply = 1
-		return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg}, &expr.Cmp{Register: reg, Data: []byte{reply}}}
+		return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg}, equal(reply)}
 	}
 	bits := map[plan.CT]uint32{
 		plan.Known:   expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED,
@@ -163,11 +165,7 @@ func tracked(c plan.CT) []expr.Any {
 	case plan.Redirected:
 		key, bit = expr.CtKeySTATUS, 1<<5
 	}
-	return []expr.Any{
-		&expr.Ct{Key: key, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bit), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: op, Register: reg, Data: make([]byte, 4)},
-	}
+	return []expr.Any{&expr.Ct{Key: key, Register: reg}, masked(binaryutil.NativeEndian.PutUint32(bit)...), &expr.Cmp{Op: op, Register: reg, Data: make([]byte, 4)}}
 }
 
 // addresses returns the offsets and the size of the addresses in the IP header of a family.
@@ -200,22 +198,12 @@ func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
 	}
 	switch key {
 	case plan.SrcInner: // behind the 8 bytes of ICMP
-		out = append(out, &expr.Payload{DestRegister: next, Base: expr.PayloadBaseTransportHeader, Offset: 8 + dst, Len: size})
+		out = append(out, payload(next, 8+dst, size))
 	case plan.SrcDstService:
-		proto, port := serviceRegisters(f)
-		out = append(out,
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: proto},
-			&expr.Payload{DestRegister: port, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
+		proto := plan.Per[uint32](f, unix.NFT_REG32_02, unix.NFT_REG32_08)
+		out = append(out, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: proto}, payload(proto+1, 2, 2))
 	}
 	return out, nil
-}
-
-// serviceRegisters returns the registers of the protocol and the port of a key.
-func serviceRegisters(f plan.Family) (proto, port uint32) {
-	if f == plan.V6 {
-		return unix.NFT_REG32_08, unix.NFT_REG32_09
-	}
-	return unix.NFT_REG32_02, unix.NFT_REG32_03
 }
 
 // registers returns the registers of the two addresses of a key, or of a value.
@@ -247,16 +235,15 @@ func action(m plan.Match) ([]expr.Any, error) {
 		return clamp(), nil
 	case plan.SetSrc:
 		return setSource(m)
-	case plan.SNAT:
+	case plan.SNAT, plan.SNATPrefix:
 		nat.Type = expr.NATTypeSourceNAT
-	case plan.DNAT:
+	case plan.DNAT, plan.DNATPrefix:
 		nat.Type = expr.NATTypeDestNAT
-	case plan.SNATPrefix:
-		nat.Type, nat.RegAddrMax, nat.Prefix = expr.NATTypeSourceNAT, second, true
-	case plan.DNATPrefix:
-		nat.Type, nat.RegAddrMax, nat.Prefix = expr.NATTypeDestNAT, second, true
 	default:
 		return nil, fmt.Errorf("there is no action %q", m.Do)
+	}
+	if m.Do == plan.SNATPrefix || m.Do == plan.DNATPrefix {
+		nat.RegAddrMax, nat.Prefix = second, true
 	}
 	return []expr.Any{nat}, nil
 }

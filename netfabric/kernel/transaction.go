@@ -106,7 +106,8 @@ func (tx *transaction) marked(m mdlayher.Message) (mdlayher.Message, error) {
 	if m.Header.Type != newSet {
 		return m, nil
 	}
-	if rate := tx.rates[setName(m)]; rate > 0 {
+	name, ranged := readNewSet(m)
+	if rate := tx.rates[name]; rate > 0 {
 		limit, err := expr.Marshal(unix.NFPROTO_INET, &expr.Limit{
 			Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(plan.RateBurst * rate), Over: true,
 		})
@@ -116,7 +117,7 @@ func (tx *transaction) marked(m mdlayher.Message) (mdlayher.Message, error) {
 		const setExpr = 17
 		return with(m, mdlayher.Attribute{Type: unix.NLA_F_NESTED | setExpr, Data: limit})
 	}
-	if !ranged(m) {
+	if !ranged {
 		return m, nil
 	}
 	const bigEndian = 2
@@ -127,18 +128,27 @@ func (tx *transaction) marked(m mdlayher.Message) (mdlayher.Message, error) {
 	return with(m, mdlayher.Attribute{Type: unix.NFTA_SET_USERDATA, Data: note})
 }
 
-// setName returns the name of the set that a message creates.
-func setName(m mdlayher.Message) string {
+// readNewSet returns the name of the set that a message creates, and whether it is a map with values of
+// two addresses.
+func readNewSet(m mdlayher.Message) (name string, ranged bool) {
 	ad, err := mdlayher.NewAttributeDecoder(m.Data[4:])
 	if err != nil {
-		return ""
+		return "", false
 	}
+	ad.ByteOrder = binary.BigEndian
+	var kind, size uint32
 	for ad.Next() {
-		if ad.Type() == unix.NFTA_SET_NAME {
-			return ad.String()
+		switch ad.Type() {
+		case unix.NFTA_SET_NAME:
+			name = ad.String()
+		case unix.NFTA_SET_DATA_TYPE:
+			kind = ad.Uint32()
+		case unix.NFTA_SET_DATA_LEN:
+			size = ad.Uint32()
 		}
 	}
-	return ""
+	one := map[uint32]uint32{nftables.TypeIPAddr.GetNFTMagic(): 4, nftables.TypeIP6Addr.GetNFTMagic(): 16}[kind]
+	return name, size == 2*one && one > 0
 }
 
 // with returns a message with one more attribute.
@@ -150,24 +160,4 @@ func with(m mdlayher.Message, one mdlayher.Attribute) (mdlayher.Message, error) 
 	m.Data = append(m.Data, attr...)
 	m.Header.Length += uint32(len(attr))
 	return m, nil
-}
-
-// ranged reports whether a message creates a map with values of two addresses.
-func ranged(m mdlayher.Message) bool {
-	ad, err := mdlayher.NewAttributeDecoder(m.Data[4:])
-	if err != nil {
-		return false
-	}
-	ad.ByteOrder = binary.BigEndian
-	var kind, size uint32
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_SET_DATA_TYPE:
-			kind = ad.Uint32()
-		case unix.NFTA_SET_DATA_LEN:
-			size = ad.Uint32()
-		}
-	}
-	one := map[uint32]uint32{nftables.TypeIPAddr.GetNFTMagic(): 4, nftables.TypeIP6Addr.GetNFTMagic(): 16}[kind]
-	return size == 2*one && one > 0
 }
