@@ -28,6 +28,15 @@ func AddressesOf(n *corev1.Node, types ...corev1.NodeAddressType) (out []netip.A
 	return out
 }
 
+// ReflectedAddresses returns the addresses in an EndpointSlice, unless its author keeps it from being
+// reflected.
+func ReflectedAddresses(s *discoveryv1.EndpointSlice) []netip.Addr {
+	if v, ok := s.Annotations[offloadingv1beta1.SkipReflectionAnnotation]; ok && v != "false" {
+		return nil
+	}
+	return EndpointAddresses(s)
+}
+
 // EndpointAddresses returns the addresses in an EndpointSlice.
 func EndpointAddresses(s *discoveryv1.EndpointSlice) (out []netip.Addr) {
 	for i := range s.Endpoints {

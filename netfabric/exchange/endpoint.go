@@ -25,6 +25,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/netfabric/check"
 )
 
 // mostEndpoints limits the addresses of one namespace that get IPs, and mostEndpointPorts the ports of one:
@@ -200,8 +201,7 @@ func (e *Endpoints) wanted(namespace string, found []*discoveryv1.EndpointSlice)
 // addEndpoints adds to ports those of the addresses in an EndpointSlice that no known range has. An EndpointSlice
 // without ports has none that a peer could be bound to.
 func addEndpoints(ports map[netip.Addr][]ipamv1alpha1.IPPort, known []netip.Prefix, s *discoveryv1.EndpointSlice) {
-	skip, set := s.Annotations[offloadingv1beta1.SkipReflectionAnnotation]
-	if set && skip != "false" || s.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice {
+	if s.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice {
 		return
 	}
 	var own []ipamv1alpha1.IPPort
@@ -210,18 +210,15 @@ func addEndpoints(ports map[netip.Addr][]ipamv1alpha1.IPPort, known []netip.Pref
 			own = append(own, ipamv1alpha1.IPPort{Protocol: protocol, Port: *p.Port})
 		}
 	}
-	for i := range s.Endpoints {
-		for _, text := range s.Endpoints[i].Addresses {
-			addr, err := netip.ParseAddr(text)
-			if err != nil || len(own) == 0 || ipamv1alpha1.SpecialAddress(addr) != "" || slices.ContainsFunc(known, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-				continue
-			}
-			all := append(ports[addr], own...)
-			slices.SortFunc(all, func(a, b ipamv1alpha1.IPPort) int {
-				return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
-			})
-			all = slices.Compact(all)
-			ports[addr] = all[:min(len(all), mostEndpointPorts)]
+	for _, addr := range check.ReflectedAddresses(s) {
+		if len(own) == 0 || ipamv1alpha1.SpecialAddress(addr) != "" || slices.ContainsFunc(known, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			continue
 		}
+		all := append(ports[addr], own...)
+		slices.SortFunc(all, func(a, b ipamv1alpha1.IPPort) int {
+			return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+		})
+		all = slices.Compact(all)
+		ports[addr] = all[:min(len(all), mostEndpointPorts)]
 	}
 }

@@ -161,9 +161,6 @@ func NewAnnouncer(cfg AnnounceConfig) (*Announcer, error) {
 	if wrong := validation.IsDNS1123Label(cfg.Name); len(wrong) > 0 {
 		return nil, fmt.Errorf("the name of this gateway is %q: a DNS label is accepted; it is the name of the pod, or of the host", cfg.Name)
 	}
-	if cfg.Number < 1 || cfg.Number > plan.MaxReplicas {
-		return nil, fmt.Errorf("the number of this gateway is %d: 1 to %d is accepted", cfg.Number, plan.MaxReplicas)
-	}
 	return &Announcer{cfg: cfg, news: loop.NewSignal()}, nil
 }
 

@@ -329,7 +329,7 @@ func (g *GatewayHost) addBehind(objects *Objects) (wait bool) {
 func (g *GatewayHost) settings() Settings {
 	set := Settings{
 		ClusterID: g.cfg.ClusterID, Self: g.announcer.cfg.Name, Ports: g.cfg.Ports, AnySender: g.cfg.AnySender, MTU: g.cfg.MTU,
-		Use: g.use, Handshake: g.handshakes(), Endpoint: g.resolver.Endpoint,
+		Use: g.use, Tunnels: g.tunnels(), Endpoint: g.resolver.Endpoint,
 	}
 	if g.cfg.Closed != nil {
 		set.Closed = g.cfg.Closed()

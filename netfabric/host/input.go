@@ -19,6 +19,7 @@ import (
 	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -56,9 +57,8 @@ type Settings struct {
 	Via func(peer string) string
 	// Use is the number of the gateway in use, by the id of the peer.
 	Use map[string]int
-	// Handshake returns the time of the latest handshake with a public key; zero: none. It may be
-	// nil: no handshake is known.
-	Handshake func(key string) time.Time
+	// Tunnels are the peers of the tunnel device, by public key.
+	Tunnels map[string]kernel.Peer
 	// Endpoint returns the address to send to of a peer's gateway, among those that accept
 	// allows. It may be nil: no gateway of a peer has an address.
 	Endpoint func(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort
@@ -119,12 +119,11 @@ type builder struct {
 
 // candidate is a peer that a Connection requests.
 type candidate struct {
-	from             *networkingv1beta1.Connection
-	peer             plan.Peer
-	podsOf, external []netip.Prefix // own ranges
-	behind           plan.Maps      // ranges of third clusters
-	services         []netip.Prefix // own ranges of Services
-	meant            plan.Maps      // what the addresses of the peer mean here
+	from   *networkingv1beta1.Connection
+	peer   plan.Peer
+	own    plan.Ranges // that it is given
+	behind plan.Maps   // ranges of third clusters
+	meant  plan.Maps   // what the addresses of the peer mean here
 }
 
 // exposure is an address that an IP requests.
@@ -223,7 +222,7 @@ func (b *builder) apart() {
 // base leaves out own hosts until the Input without peers is valid.
 func (b *builder) base() error {
 	for {
-		err := b.with(nil, nil).Check()
+		err := b.with(nil).Check()
 		if err == nil {
 			return nil
 		}
@@ -288,9 +287,6 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 		return out, fmt.Errorf("spec.clusterID is %.64q: the Connection of a peer has its id as its name, and is in namespace %sID", id, corev1beta1.TenantNamespacePrefix)
 	}
 	out = candidate{from: c, peer: plan.Peer{ID: id, MTU: int(c.Spec.MTU)}}
-	ours := map[networkingv1beta1.RangeUse]*[]netip.Prefix{
-		networkingv1beta1.RangePod: &out.podsOf, networkingv1beta1.RangeExternal: &out.external, networkingv1beta1.RangeService: &out.services,
-	}
 	for _, m := range c.Spec.Local {
 		mapping, err := readMapping("local", m)
 		if err != nil {
@@ -301,26 +297,26 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 			out.behind = append(out.behind, mapping)
 			continue // given with the third cluster alone
 		}
-		if list := ours[m.Use]; list != nil { // a newer version may have more uses
-			*list = append(*list, mapping.Own)
-		}
+		addRange(&out.own, m.Use, mapping.Own)
 		out.peer.Ours = append(out.peer.Ours, mapping)
-	}
-	theirs := map[networkingv1beta1.RangeUse]*[]netip.Prefix{
-		networkingv1beta1.RangePod: &out.peer.Theirs.Pods, networkingv1beta1.RangeExternal: &out.peer.Theirs.External,
-		networkingv1beta1.RangeTransit: &out.peer.Theirs.Transit, networkingv1beta1.RangeService: &out.peer.Theirs.Services,
 	}
 	for _, m := range c.Spec.Remote {
 		mapping, err := readMapping("remote", m)
 		if err != nil {
 			return out, err
 		}
-		if list := theirs[m.Use]; list != nil {
-			*list = append(*list, mapping.View)
-		}
+		addRange(&out.peer.Theirs, m.Use, mapping.View)
 		out.meant = append(out.meant, mapping)
 	}
 	return out, b.remotes(&out)
+}
+
+func addRange(to *plan.Ranges, use networkingv1beta1.RangeUse, r netip.Prefix) {
+	list := map[networkingv1beta1.RangeUse]*[]netip.Prefix{
+		networkingv1beta1.RangePod: &to.Pods, networkingv1beta1.RangeExternal: &to.External,
+		networkingv1beta1.RangeTransit: &to.Transit, networkingv1beta1.RangeService: &to.Services,
+	}[use]
+	*list = append(*list, r)
 }
 
 func readMapping(side string, m networkingv1beta1.Mapping) (plan.Map, error) {
@@ -341,7 +337,7 @@ func (b *builder) remotes(c *candidate) error {
 			}
 		}
 		r := plan.Remote{Name: g.Name, Number: int(g.Number), Key: g.PublicKey, Next: g.NextPublicKey}
-		if b.set.Handshake != nil && r.Next != "" && b.set.Handshake(r.Next).After(b.set.Handshake(r.Key)) {
+		if b.set.Tunnels[r.Next].Handshake.After(b.set.Tunnels[r.Key].Handshake) {
 			r.Key, r.Next = r.Next, r.Key
 		}
 		c.peer.Gateways = append(c.peer.Gateways, r)
@@ -419,18 +415,11 @@ func (b *builder) fit() (plan.Input, []Refusal) {
 	return in, append(refused, dropped...)
 }
 
-// attempt is the Input with some peers, and with the IPs that fit to them.
-func (b *builder) attempt(peers []candidate) (plan.Input, []Refusal) {
-	in := b.with(peers, nil)
-	ips, dropped := b.fitting(in, peers)
-	in.IPs = ips
-	return in, dropped
-}
-
-// fitting are the IPs that are valid beside the peers. One that leads to an address within
-// the view of an older Connection is left out: else whoever may write an IP could cut a peer
-// off. Within that of a younger one, the IP stays, and the check refuses the Connection.
-func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, dropped []Refusal) {
+// attempt is the Input with some peers, and with the IPs that are valid beside them. An IP that leads
+// to an address within the view of an older Connection is left out: else whoever may write an IP could
+// cut a peer off. Within that of a younger one, the IP stays, and the check refuses the Connection.
+func (b *builder) attempt(peers []candidate) (in plan.Input, dropped []Refusal) {
+	in = b.with(peers)
 	taken := map[netip.Addr]bool{}
 	for _, e := range b.ips {
 		probe := plan.Input{External: in.External, Ports: in.Ports, MTU: in.MTU, IPs: []plan.IP{e.ip}}
@@ -447,18 +436,17 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 			dropped = append(dropped, refusedIP(e.from, "spec.ip %s is an address of peer %s", e.ip.Real, peers[older].peer.ID))
 		default:
 			taken[e.ip.External] = true
-			out = append(out, e.ip)
+			in.IPs = append(in.IPs, e.ip)
 		}
 	}
-	return out, dropped
+	return in, dropped
 }
 
 // with is the Input with some peers.
-func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
-	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, AnySender: b.set.AnySender, MTU: b.set.MTU, IPs: ips}
-	in.Via = b.via("")
+func (b *builder) with(peers []candidate) plan.Input {
+	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, AnySender: b.set.AnySender, MTU: b.set.MTU, Via: b.via("")}
 	for _, c := range peers {
-		in.Pods, in.External, in.Services = union(in.Pods, c.podsOf), union(in.External, c.external), union(in.Services, c.services)
+		in.Pods, in.External, in.Services = union(in.Pods, c.own.Pods), union(in.External, c.own.External), union(in.Services, c.own.Services)
 	}
 	for _, h := range b.hosts {
 		in.Nodes = append(in.Nodes, b.podsOf(h, in.Pods))
@@ -467,9 +455,9 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 		peer := c.peer
 		peer.Gateways, peer.Reach, peer.Via = b.located(c, b.around(peers, i, in)), b.reach(c), b.via(peer.ID)
 		// A vkubelet writes its Node: what it names is open only where a vkubelet of the same peer answers.
-		vkubelets := within(b.shared.vkubelets[peer.ID], c.podsOf)
+		vkubelets := within(b.shared.vkubelets[peer.ID], c.own.Pods)
 		peer.Ports = slices.DeleteFunc(slices.Clone(b.ports[peer.ID]), func(at netip.AddrPort) bool { return !plan.Within(plan.Single(at.Addr()), vkubelets) })
-		peer.Home = within(b.shared.home[peer.ID], c.podsOf)
+		peer.Home = within(b.shared.home[peer.ID], c.own.Pods)
 		if len(peer.Home) > 0 {
 			peer.Meant = c.meant
 		}
@@ -495,9 +483,9 @@ func (b *builder) via(peer string) string {
 // reach returns what a peer reaches of the pods of this node.
 func (b *builder) reach(c candidate) []netip.Prefix {
 	if b.set.AllPods != nil && b.set.AllPods(corev1beta1.Trust(c.from.Spec.Trust)) {
-		return c.podsOf
+		return c.own.Pods
 	}
-	return within(b.shared.reach[c.peer.ID], c.podsOf)
+	return within(b.shared.reach[c.peer.ID], c.own.Pods)
 }
 
 // within returns the addresses that lie in a range.

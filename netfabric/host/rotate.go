@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -86,9 +85,9 @@ func (r *rotation) watch(peers []plan.Peer) {
 }
 
 // turned reports whether a gateway of a peer has begun to use another key, by the times of handshakes.
-func (r *rotation) turned(latest func(key string) time.Time, now time.Time) (turned bool) {
+func (r *rotation) turned(tunnels map[string]kernel.Peer, now time.Time) (turned bool) {
 	for _, p := range r.pairs.Get() {
-		if latest(p.Next).After(latest(p.Key)) && r.pace.Take(p.peer, turnsAtOnce, turnInterval, now) == 0 {
+		if tunnels[p.Next].Handshake.After(tunnels[p.Key].Handshake) && r.pace.Take(p.peer, turnsAtOnce, turnInterval, now) == 0 {
 			turned = true
 		}
 	}
@@ -198,16 +197,9 @@ func (g *GatewayHost) followKeys(ctx context.Context) {
 			continue
 		}
 		began := g.clk.Now()
-		if g.rotation.turned(g.handshakes(), began) {
+		if g.rotation.turned(g.tunnels(), began) {
 			g.wake()
 		}
 		_ = loop.Sleep(ctx, g.clk, max(followEvery, followShare*g.clk.Since(began))) // the loop's condition looks at ctx
 	}
-}
-
-// handshakes returns the time of the latest handshake with a public key. The device is read at
-// the first call.
-func (g *GatewayHost) handshakes() func(key string) time.Time {
-	latest := sync.OnceValue(g.tunnels)
-	return func(key string) time.Time { return latest()[key].Handshake }
 }

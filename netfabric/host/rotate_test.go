@@ -206,7 +206,7 @@ func TestAPeerThatUsesTwoKeysInTurns(t *testing.T) {
 		return plan.Peer{ID: id, Gateways: []plan.Remote{{Number: 1, Key: key, Next: next}}}
 	}
 	r.watch([]plan.Peer{with("milan", "a", "b")})
-	latest := func(key string) time.Time { return map[string]time.Time{"b": noon.Add(time.Second), "d": noon}[key] }
+	latest := map[string]kernel.Peer{"b": {Handshake: noon.Add(time.Second)}, "d": {Handshake: noon}}
 	turns := 0
 	for i := range 1000 {
 		if r.turned(latest, noon.Add(time.Duration(i)*followEvery)) {

@@ -107,7 +107,7 @@ func (s Shared) sharing(admitted map[origin][]string) sharing {
 	}
 	named := map[netip.Prefix][]string{}
 	for _, slice := range s.Slices {
-		for _, a := range endpointsOf(slice) {
+		for _, a := range check.Singles(check.ReflectedAddresses(slice)) {
 			named[a] = append(named[a], providers[slice.Namespace]...)
 		}
 	}
@@ -147,14 +147,6 @@ func originOf(ns *corev1.Namespace) origin {
 	}
 }
 
-// endpointsOf returns the addresses in an EndpointSlice that is reflected.
-func endpointsOf(s *discoveryv1.EndpointSlice) []netip.Prefix {
-	if v, ok := s.Annotations[offloadingv1beta1.SkipReflectionAnnotation]; ok && v != "false" {
-		return nil
-	}
-	return check.Singles(check.EndpointAddresses(s))
-}
-
 // sameShare reports whether two states of a Pod are shared alike.
 func sameShare(a, b *corev1.Pod) bool {
 	return samePod(a, b) && a.Labels[offloadingv1beta1.OriginLabel] == b.Labels[offloadingv1beta1.OriginLabel]
@@ -163,7 +155,7 @@ func sameShare(a, b *corev1.Pod) bool {
 func sameTwin(a, b *corev1.Namespace) bool { return originOf(a) == originOf(b) }
 
 func sameEndpoints(a, b *discoveryv1.EndpointSlice) bool {
-	return slices.Equal(endpointsOf(a), endpointsOf(b))
+	return slices.Equal(check.ReflectedAddresses(a), check.ReflectedAddresses(b))
 }
 
 // TrimShared is check.TrimNode for the objects of Shared, but NamespaceOffloadings.
