@@ -35,7 +35,7 @@ func (c *controller) addNetwork() error {
 	c.loop("network-exchanged", exchange.NewExchange(cfg))
 	standing := exchange.NewNetworkStatus(cfg)
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
-	servers := []link.Source{exchange.NewPeerServers(standing)}
+	servers := []link.Source{exchange.PeerServers{NetworkStatus: standing}}
 	if pulse := c.addHeartbeat(); pulse != nil {
 		servers = append(servers, pulse)
 	}

@@ -54,7 +54,7 @@ func TestPeerServers(t *testing.T) {
 				tc.gateways = &fixedGateways{known: true, list: []networkingv1beta1.Gateway{{Name: "gw"}}}
 			}
 			factory := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(tc.objects...), 0)
-			servers := NewPeerServers(standingOf(t, tc.gateways, tc.off, factory))
+			servers := PeerServers{standingOf(t, tc.gateways, tc.off, factory)}
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			got := servers.Condition(&corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: tc.enabled}})
@@ -74,7 +74,7 @@ func TestPeerServersBefore(t *testing.T) {
 	t.Parallel()
 	liqo := fake.NewSimpleClientset()
 	factory := externalversions.NewSharedInformerFactory(liqo, 0)
-	servers := NewPeerServers(standingOf(t, &fixedGateways{}, false, factory))
+	servers := PeerServers{standingOf(t, &fixedGateways{}, false, factory)}
 	fc := &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
 	require.Nil(t, servers.Condition(fc))
 	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionAPIServer, Status: metav1.ConditionFalse, Reason: "PeerReportsDown"}}

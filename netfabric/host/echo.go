@@ -388,7 +388,7 @@ func (e *Echo) report() {
 	for _, t := range e.sorted() {
 		e.mu.Lock()
 		state := t.state(now)
-		changed, turn := t.changed(state, now), t.turned(state)
+		changed, turn := t.changed(state, now), t.choosesAnew(state)
 		if changed {
 			t.reported, t.reportedAt = state, now
 		}

@@ -102,8 +102,8 @@ func (t *target) changed(s EchoState, now time.Time) bool {
 	return now.Sub(t.reportedAt) >= rttEvery && doubled(have.RTT, s.RTT)
 }
 
-// turned reports whether another gateway may be better by the state s than by the reported one.
-func (t *target) turned(s EchoState) bool {
+// choosesAnew reports whether another gateway may be better by the state s than by the reported one.
+func (t *target) choosesAnew(s EchoState) bool {
 	have := t.reported
 	return s.Verdict != have.Verdict || s.Since != have.Since || s.Away != have.Away
 }

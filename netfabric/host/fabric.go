@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -67,9 +66,7 @@ type fabric struct {
 
 	seen presence // the loop's
 
-	mu      sync.Mutex
-	done    bool // an Apply has returned
-	err     error
+	result  loop.Value[*error]                  // of the last attempt; nil: there was none
 	refused []string                            // as they were logged; the loop's
 	owners  loop.Value[map[netip.Prefix]string] // peers of the last plan, by their ranges
 }
@@ -119,13 +116,17 @@ func (f *fabric) follow(ctx context.Context) {
 	}
 }
 
-// objects reads the caches. again is true while they are behind the API server.
-func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err error) {
+// objects reads the caches. While they are behind the API server, it has the loop come back soon.
+func (f *fabric) objects(ctx context.Context) (out Objects, err error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	cached := store.All[*networkingv1beta1.Connection](f.src.Connections.Informer().GetStore())
-	if out.Connections, again, err = f.seen.confirm(ctx, cached); err != nil {
-		return out, false, err
+	behind := false
+	if out.Connections, behind, err = f.seen.confirm(ctx, cached); err != nil {
+		return out, err
+	}
+	if behind {
+		f.AddAfter(loop.Key{Name: fabricKey}, store.CatchUp)
 	}
 	out.IPs = store.All[*ipamv1alpha1.IP](f.src.IPs.Informer().GetStore())
 	out.Nodes = store.All[*corev1.Node](f.src.Nodes.Informer().GetStore())
@@ -133,7 +134,7 @@ func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err erro
 	if f.src.Pods != nil {
 		out.Pods = podAddresses(store.All[*corev1.Pod](f.src.Pods.Informer().GetStore()))
 	}
-	return out, again, nil
+	return out, nil
 }
 
 // logRefused logs which objects are left out, when that changes.
@@ -156,21 +157,17 @@ func (f *fabric) logRefused(refused []Refusal) {
 
 // ended keeps the result of an attempt, for Ready.
 func (f *fabric) ended(err error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.done, f.err = true, err
+	f.result.Swap(&err)
 	return err
 }
 
 // Ready returns nil when the host is as planned, and else why it is not.
 func (f *fabric) Ready() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case !f.done:
+	switch result := f.result.Get(); {
+	case result == nil:
 		return fmt.Errorf("nothing has been applied yet: the caches are not filled")
-	case f.err != nil:
-		return fmt.Errorf("the host is not as planned: %s", store.OneLine(f.err))
+	case *result != nil:
+		return fmt.Errorf("the host is not as planned: %s", store.OneLine(*result))
 	}
 	return nil
 }

@@ -253,7 +253,7 @@ func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
 		return nil // the announcer wakes this loop. The host stays as it is, from an earlier process
 	}
 	keys := g.takeKey()
-	objects, behind, err := g.objects(ctx)
+	objects, err := g.objects(ctx)
 	if err != nil {
 		return g.ended(err)
 	}
@@ -292,13 +292,7 @@ func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
 	g.device.Peers = slices.Clone(state.Device.Peers) // dial changes their endpoints
 	g.Wake(loop.Key{Name: dialKey})
 	g.show(refused, errApply, state.Device, mode, objects.Connections)
-	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho, errRelay)); err != nil {
-		return err
-	}
-	if behind {
-		return loop.After(store.CatchUp)
-	}
-	return nil
+	return g.ended(errors.Join(errApply, errTunnel, errActive, errEcho, errRelay))
 }
 
 // relayedBy returns the addresses and ports of the IPs that gateways serve.
@@ -321,9 +315,7 @@ func (g *GatewayHost) addBehind(objects *Objects) (wait bool) {
 	}
 	known := false
 	objects.Shared, known = g.cfg.Behind.read()
-	g.fabric.mu.Lock()
-	defer g.fabric.mu.Unlock()
-	return !known && !g.done
+	return !known && g.result.Get() == nil
 }
 
 func (g *GatewayHost) settings() Settings {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"go.uber.org/zap"
@@ -11,7 +12,6 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -63,7 +63,7 @@ func (n *NodeHost) Run(ctx context.Context) error {
 }
 
 func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
-	objects, behind, err := n.objects(ctx)
+	objects, err := n.objects(ctx)
 	if err != nil {
 		return n.ended(err)
 	}
@@ -77,7 +77,8 @@ func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	chosen := map[string]int{}
 	in, refused, err := BuildInput(objects, Settings{
 		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, MTU: smallestUnderlay(mtu, objects.Gateways),
-		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender, AllPods: n.cfg.AllPods,
+		Ports:     plan.Ports{Overlay: n.cfg.Overlay, Tunnel: n.cfg.Overlay%math.MaxUint16 + 1}, // any other one: nodes have no port for tunnels
+		AnySender: n.cfg.AnySender, AllPods: n.cfg.AllPods,
 		Via: func(peer string) string { return n.choose(peer, objects.Gateways, chosen) },
 	})
 	n.via = chosen
@@ -91,13 +92,7 @@ func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return n.ended(err)
 	}
-	if err := n.ended(n.cfg.Host.Apply(ctx, state)); err != nil {
-		return err
-	}
-	if behind {
-		return loop.After(store.CatchUp)
-	}
-	return nil
+	return n.ended(n.cfg.Host.Apply(ctx, state))
 }
 
 // underlayMTU returns the MTU of the underlay of this node.
@@ -141,12 +136,4 @@ func smallestUnderlay(own int, gateways []Announcement) int {
 		own = plan.SmallerMTU(own, g.MTU)
 	}
 	return own
-}
-
-// otherPort is a port that is not the one given: nodes have no port for tunnels.
-func otherPort(p uint16) uint16 {
-	if p == plan.TunnelPort {
-		return plan.TunnelPort + 1
-	}
-	return plan.TunnelPort
 }

@@ -49,12 +49,12 @@ func (k *Kernel) Tunnel() (Mode, map[string]Peer, error) {
 	}
 	peers := map[string]Peer{}
 	for _, p := range have.Peers {
-		peers[p.PublicKey.String()] = peerOf(p)
+		peers[p.PublicKey.String()] = tunnelPeer(p)
 	}
 	return mode, peers, nil
 }
 
-func peerOf(p wgtypes.Peer) Peer {
+func tunnelPeer(p wgtypes.Peer) Peer {
 	out := Peer{Received: uint64(p.ReceiveBytes), Sent: uint64(p.TransmitBytes)}
 	if p.LastHandshakeTime.Unix() > 0 {
 		out.Handshake = p.LastHandshakeTime
@@ -222,7 +222,7 @@ func peerDelta(want plan.Tunnel, known map[string]wgtypes.Peer, add []plan.Allow
 	if !ok || raw.PersistentKeepaliveInterval != want.Keepalive {
 		c.PersistentKeepaliveInterval = &want.Keepalive
 	}
-	have := peerOf(raw)
+	have := tunnelPeer(raw)
 	lost := now.Sub(have.Handshake) > silence && have.Endpoint != want.Endpoint
 	if want.Endpoint.IsValid() && (!ok || lost) {
 		c.Endpoint = net.UDPAddrFromAddrPort(want.Endpoint)

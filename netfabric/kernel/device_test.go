@@ -224,8 +224,8 @@ allowed_ip=fd00::/48
 			{PublicKey: wireKey(t, keys[1]), LastHandshakeTime: time.Unix(0, 0), AllowedIPs: nets("fd00::/48")},
 		},
 	}, got)
-	require.Equal(t, Peer{Endpoint: netip.MustParseAddrPort("192.0.2.1:7"), Handshake: time.Unix(1700000000, 5), Received: 1, Sent: 2}, peerOf(got.Peers[0]))
-	require.Equal(t, Peer{}, peerOf(got.Peers[1]))
+	require.Equal(t, Peer{Endpoint: netip.MustParseAddrPort("192.0.2.1:7"), Handshake: time.Unix(1700000000, 5), Received: 1, Sent: 2}, tunnelPeer(got.Peers[0]))
+	require.Equal(t, Peer{}, tunnelPeer(got.Peers[1]))
 	for _, bad := range []string{"listen_port=x", "fwmark=-", "private_key=zz", "public_key=zz", "public_key=01\nallowed_ip=x", "public_key=01\nrx_bytes=x"} {
 		_, err := parseStatus(bad)
 		require.ErrorContains(t, err, "parsing ", bad)

@@ -189,7 +189,7 @@ func TestNetnsControl(t *testing.T) {
 		require.Equal(t, again.PrivateKey, have.PrivateKey)
 		require.Equal(t, again.ListenPort, have.ListenPort)
 		require.Equal(t, again.FirewallMark, have.FirewallMark)
-		require.ElementsMatch(t, settings(again), settings(have))
+		require.ElementsMatch(t, peerSettings(again), peerSettings(have))
 		require.ElementsMatch(t, allowedOf(again), allowedOf(have))
 		require.ElementsMatch(t, want.Allowed, allowedOf(have))
 		up, down, err = delta(want, have, k.cfg.Key, time.Now())
@@ -199,10 +199,10 @@ func TestNetnsControl(t *testing.T) {
 	}
 }
 
-// settings are the peers of a device, without their prefixes.
-func settings(d *wgtypes.Device) (out []plan.Tunnel) {
+// peerSettings are the peers of a device, without their prefixes.
+func peerSettings(d *wgtypes.Device) (out []plan.Tunnel) {
 	for _, p := range d.Peers {
-		out = append(out, plan.Tunnel{Key: p.PublicKey.String(), Endpoint: peerOf(p).Endpoint, Keepalive: p.PersistentKeepaliveInterval})
+		out = append(out, plan.Tunnel{Key: p.PublicKey.String(), Endpoint: tunnelPeer(p).Endpoint, Keepalive: p.PersistentKeepaliveInterval})
 	}
 	return out
 }

@@ -79,15 +79,15 @@ func conditions(m plan.Match) (out []expr.Any) {
 	}
 	when(m.Family != 0, meta(expr.MetaKeyNFPROTO, byte(familyOf(m.Family)))...)
 	when(m.Proto != "", meta(expr.MetaKeyL4PROTO, protocol(m))...)
-	when(m.Port != 0, payload(reg, 2, 2), equal(binary.BigEndian.AppendUint16(nil, m.Port)...))
-	when(m.From != 0, payload(reg, 0, 2), equal(binary.BigEndian.AppendUint16(nil, m.From)...))
+	when(m.Port != 0, payload(reg, 2, 2), equalTo(binary.BigEndian.AppendUint16(nil, m.Port)...))
+	when(m.From != 0, payload(reg, 0, 2), equalTo(binary.BigEndian.AppendUint16(nil, m.From)...))
 	when(m.SYN, synOnly()...)
 	when(m.CT != "", tracked(m.CT)...)
 	when(m.In != "", named(expr.MetaKeyIIFNAME, m.In)...)
 	when(m.Out != "", named(expr.MetaKeyOIFNAME, m.Out)...)
 	// The kernel compares byte by byte, which is right for numbers of one byte.
 	local, last := binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL), binaryutil.NativeEndian.PutUint32(unix.RTN_MULTICAST)
-	when(m.Local, addressType(), equal(local...))
+	when(m.Local, addressType(), equalTo(local...))
 	when(m.Stays, addressType(), &expr.Range{Op: expr.CmpOpEq, Register: reg, FromData: local, ToData: last})
 	return out
 }
@@ -125,11 +125,11 @@ func named(key expr.MetaKey, pattern string) []expr.Any {
 }
 
 func meta(key expr.MetaKey, value byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: reg}, equal(value)}
+	return []expr.Any{&expr.Meta{Key: key, Register: reg}, equalTo(value)}
 }
 
-// equal compares with what the expression before it has loaded.
-func equal(value ...byte) expr.Any { return &expr.Cmp{Register: reg, Data: value} }
+// equalTo compares with what the expression before it has loaded.
+func equalTo(value ...byte) expr.Any { return &expr.Cmp{Register: reg, Data: value} }
 
 // payload loads a part of the header of the transport protocol.
 func payload(to, offset, size uint32) expr.Any {
@@ -144,13 +144,13 @@ func masked(mask ...byte) expr.Any {
 // synOnly matches SYN and SYN-ACK packets of TCP.
 func synOnly() []expr.Any {
 	const flags, syn, rst = 13, 0x02, 0x04
-	return []expr.Any{payload(reg, flags, 1), masked(syn | rst), equal(syn)}
+	return []expr.Any{payload(reg, flags, 1), masked(syn | rst), equalTo(syn)}
 }
 
 func tracked(c plan.CT) []expr.Any {
 	if c == plan.Answer {
 		const reply = 1
-		return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg}, equal(reply)}
+		return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg}, equalTo(reply)}
 	}
 	bits := map[plan.CT]uint32{
 		plan.Known:   expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED,
