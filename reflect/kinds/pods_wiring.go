@@ -105,7 +105,7 @@ func NewPods(cfg PodsConfig) *Pods {
 		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
 		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return p.twinKeys(corev1.NamespaceAll) },
-	}, loop.From(cfg.Pods.Informer(), loop.Self))
+	}, loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None)) // follow has the handlers of the last two
 	p.twins, p.tokens = engine.NewSpaces(p.open, p.close), newTokens(p)
 	return p
 }
