@@ -114,7 +114,9 @@ func NewPods(cfg PodsConfig) *Pods {
 func (p *Pods) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	p.follow()
+	if err := p.follow(); err != nil {
+		return unlessOver(ctx, err)
+	}
 	// This is before the first sync, for which a namespace without a twin is not offloaded.
 	defer p.cfg.Namespaces.Follow(ctx, p.mapChanged, p.twins, p.tokens.spaces)()
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
@@ -137,8 +139,9 @@ func unlessOver(ctx context.Context, err error) error {
 
 // follow enqueues all pods when the readiness or the network of the Node or the patch of the VirtualNode
 // changes.
-func (p *Pods) follow() {
-	p.loop.Watch(p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
+func (p *Pods) follow() error {
+	// The loop does not wait for these handlers: their informers have the objects already.
+	_, err := loop.Register(p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
 		p.forget(pod.UID)
 		if !missed {
 			p.sawLeave(pod)
@@ -154,6 +157,7 @@ func (p *Pods) follow() {
 			p.enqueueAll()
 		}
 	}}))
+	return err
 }
 
 // Resync enqueues all pods. Callers use it after Gate has opened.

@@ -87,7 +87,9 @@ func newTokens(p *Pods) *tokens {
 
 // run maintains the tokens until ctx is done.
 func (t *tokens) run(ctx context.Context) error {
-	t.loop.Watch(loop.On(t.pods.cfg.Pods.Informer(), t.onPod()))
+	if _, err := loop.Register(loop.On(t.pods.cfg.Pods.Informer(), t.onPod())); err != nil {
+		return err
+	}
 	return t.loop.Run(ctx, max(t.pods.cfg.TokenWorkers, 1))
 }
 
