@@ -40,12 +40,8 @@ func LocalConfigMapName(remoteName, originClusterID string) string {
 	return remoteName
 }
 
-// ConfigMap returns the ConfigMap in the provider, or nil if local was itself reflected
-// from another cluster. An error is always a *Refused.
+// ConfigMap returns the ConfigMap in the provider. An error is always a *Refused.
 func ConfigMap(local *corev1.ConfigMap, o ObjectOptions) (*corev1.ConfigMap, error) {
-	if Foreign(local, o.OriginClusterID) {
-		return nil, nil
-	}
 	if local.Name == RemoteConfigMapName(RootCAConfigMap, o.OriginClusterID) {
 		return nil, &Refused{reasons.NameTaken, fmt.Sprintf("ConfigMap %s: in the provider this is the name of %s of this cluster; use another name",
 			local.Name, RootCAConfigMap)}

@@ -10,5 +10,6 @@
 // reflected. MergeK brings an existing object in the provider to the wanted state and
 // keeps the fields of other writers; if its result is semantically equal to the existing
 // object, nothing is to be written. ReplacesK exists for kinds with immutable fields and
-// reports whether the existing object must be deleted and created again.
+// reports whether the existing object must be deleted and created again. Callers leave out
+// objects that were reflected from another cluster (Foreign).
 package forge

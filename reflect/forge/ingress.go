@@ -15,12 +15,8 @@ import (
 const ingressClassAnnotation = "kubernetes.io/ingress.class"
 
 // Ingress returns the Ingress in the provider. offered are the provider's classes;
-// without a matching one the class is left to the provider's default. The result is nil
-// if local was itself reflected from another cluster. The error is always nil.
+// without a matching one the class is left to the provider's default. The error is always nil.
 func Ingress(local *networkingv1.Ingress, o ObjectOptions, offered []Class) (*networkingv1.Ingress, error) {
-	if Foreign(local, o.OriginClusterID) {
-		return nil, nil
-	}
 	out := &networkingv1.Ingress{ObjectMeta: o.meta(&local.ObjectMeta), Spec: *local.Spec.DeepCopy()}
 	// The API server rejects an Ingress with both the annotation and the field, so the
 	// class is sent in the field only.

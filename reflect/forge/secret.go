@@ -11,14 +11,10 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
-// Secret returns the Secret in the provider, or nil if local was itself reflected from
-// another cluster. An error is always a *Refused. All types are reflected unchanged
+// Secret returns the Secret in the provider. An error is always a *Refused. All types are reflected unchanged
 // except the token of a service account, which is refused. Bootstrap tokens need no special
 // case: they are only valid in kube-system, which is never a twin namespace.
 func Secret(local *corev1.Secret, o ObjectOptions) (*corev1.Secret, error) {
-	if Foreign(local, o.OriginClusterID) {
-		return nil, nil
-	}
 	if local.Type == corev1.SecretTypeServiceAccountToken {
 		return nil, &Refused{reasons.ReflectionDisabled, fmt.Sprintf("Secret %s has type %s: tokens of service accounts stay in this cluster; a copy of other type is reflected",
 			local.Name, local.Type)}

@@ -20,10 +20,9 @@ import (
 const apiServerService = "kubernetes"
 
 // Service returns the Service in the provider. loadBalancers are the classes that the
-// provider offers. The result is nil for the Service of the API server, and if local was
-// itself reflected from another cluster. The error is always nil.
+// provider offers. The result is nil for the Service of the API server. The error is always nil.
 func Service(local *corev1.Service, o ObjectOptions, loadBalancers []Class) (*corev1.Service, error) {
-	if Foreign(local, o.OriginClusterID) || local.Namespace == metav1.NamespaceDefault && local.Name == apiServerService {
+	if local.Namespace == metav1.NamespaceDefault && local.Name == apiServerService {
 		return nil, nil
 	}
 	spec := *local.Spec.DeepCopy()
