@@ -17,8 +17,8 @@ import (
 // cluster, the tools are roles/cmd. A line of code is neither blank nor a comment of its own. A
 // change may lower these bounds and never raises them: a feature takes its lines from elsewhere.
 const (
-	mostCore     = 54_045
-	mostTools    = 14_015
+	mostCore     = 52_999
+	mostTools    = 13_805
 	mostPackages = 47 // with those of api; one for each larger command, and one for the pods of several
 )
 

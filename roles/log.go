@@ -3,10 +3,8 @@ package roles
 import (
 	"io"
 
-	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"k8s.io/klog/v2"
 
 	"github.com/liqod/liqod/roles/config"
 )
@@ -25,9 +23,4 @@ func newLogger(cfg config.Log, w io.Writer) *zap.Logger {
 		encoder = zapcore.NewConsoleEncoder(encoding)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
-}
-
-// bridgeKlog sends the log lines of client-go to log. klog has one logger per process.
-func bridgeKlog(log *zap.Logger) {
-	klog.SetLoggerWithOptions(zapr.NewLogger(log.Named("client-go")), klog.ContextualLogger(true))
 }

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
@@ -45,7 +47,7 @@ func newProcess(cfg *config.Effective, stderr io.Writer) *process {
 // bridge configures the global state of client-go: its logger and HTTP/2. It must be
 // called before the first client is created.
 func (p *process) bridge() error {
-	bridgeKlog(p.log)
+	klog.SetLoggerWithOptions(zapr.NewLogger(p.log.Named("client-go")), klog.ContextualLogger(true)) // one per process
 	return client.SetHTTP2Pings()
 }
 

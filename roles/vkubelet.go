@@ -59,7 +59,7 @@ type vkubelet struct {
 	// the network fabric.
 	clusters    externalversions.SharedInformerFactory
 	remap       *exchange.Remapper
-	ranges      loop.Value[*ranges] // nil: they are not known yet
+	ranges      loop.Value[*rangesHere] // nil: they are not known yet
 	credentials *link.Credentials
 	keeper      *virtualnode.Keeper
 	serving     *serve.KubeletCertificate

@@ -3,8 +3,8 @@ package roles
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"time"
 
@@ -28,17 +28,17 @@ const (
 	rangesRetry = 2 * time.Second
 )
 
-// ranges are the addresses of this cluster's own, and those that its ForeignCluster allows
+// rangesHere are the addresses of this cluster's own, and those that its ForeignCluster allows
 // to a provider. They are not changed.
-type ranges struct {
+type rangesHere struct {
 	own   []netip.Prefix
 	peers map[string][]netip.Prefix // by cluster id
 }
 
-// refuses returns the reason for which a pod of a provider cannot have an address here. It
+// refusal returns the reason for which a pod of a provider cannot have an address here. It
 // returns "" if it can. The ranges of the provider are those of its ForeignCluster, unless
 // the network fabric has checked the address against others.
-func (r *ranges) refuses(peer string, addr netip.Addr, fabric bool) string {
+func (r *rangesHere) refusal(peer string, addr netip.Addr, fabric bool) string {
 	theirs, named := r.peers[peer], false
 	if !fabric && len(theirs) > 0 {
 		named = slices.ContainsFunc(theirs, func(p netip.Prefix) bool { return p.Contains(addr) })
@@ -88,8 +88,8 @@ func (v *vkubelet) readRanges(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(own, netip.Prefix.Compare)
-	next := &ranges{slices.Compact(own), peers}
-	if before := v.ranges.Swap(next); !reflect.DeepEqual(before, next) {
+	next := &rangesHere{slices.Compact(own), peers}
+	if before := v.ranges.Swap(next); before == nil || !slices.Equal(before.own, next.own) || !maps.EqualFunc(before.peers, next.peers, slices.Equal[[]netip.Prefix]) {
 		v.tellRemapped("")
 	}
 	return nil
@@ -99,7 +99,7 @@ func (v *vkubelet) readRanges(ctx context.Context) error {
 type providerAddresses struct {
 	peer   string
 	remap  *exchange.Remapper // nil without the network fabric
-	ranges *loop.Value[*ranges]
+	ranges *loop.Value[*rangesHere]
 }
 
 var _ forge.Remapper = providerAddresses{}
@@ -126,7 +126,7 @@ func (p providerAddresses) Remap(addr netip.Addr) (here netip.Addr, refused stri
 			return netip.Addr{}, fmt.Sprintf("%s is here in %s", addr, why), false
 		}
 	}
-	if why := p.ranges.Get().refuses(p.peer, here, fabric); why != "" {
+	if why := p.ranges.Get().refusal(p.peer, here, fabric); why != "" {
 		return netip.Addr{}, why, false
 	}
 	return here, "", true

@@ -279,6 +279,11 @@ func AnyChange[T Object](inf loop.Informer, same func(before, after T) bool, cha
 	return Changes(inf, same, func(T) { changed() })
 }
 
+// SameBy compares two states of an object by what of returns of them.
+func SameBy[T any, V comparable](of func(T) []V) func(before, after T) bool {
+	return func(before, after T) bool { return slices.Equal(of(before), of(after)) }
+}
+
 // Binding binds a ClusterRole to subjects: in one namespace, or in the whole cluster
 // where Namespace is empty.
 type Binding struct {

@@ -58,7 +58,7 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	r := &Ranges{cfg: cfg}
 	sources := []loop.Source{store.AnyChange(cfg.Nodes.Informer(), check.SameNode, r.changed)}
 	if cfg.APIServer != nil {
-		sources = append(sources, store.AnyChange(cfg.APIServer.Informer(), sameServers, r.changed))
+		sources = append(sources, store.AnyChange(cfg.APIServer.Informer(), store.SameBy(apiServerAddresses), r.changed))
 	}
 	if cfg.ServiceCIDRs != nil {
 		informer := cfg.ServiceCIDRs.Informer()
@@ -177,12 +177,6 @@ func apiServerAddresses(s *discoveryv1.EndpointSlice) []netip.Addr {
 		return nil
 	}
 	return check.EndpointAddresses(s)
-}
-
-// sameServers reports whether two states of an EndpointSlice have the same addresses of the API
-// server.
-func sameServers(a, b *discoveryv1.EndpointSlice) bool {
-	return slices.Equal(apiServerAddresses(a), apiServerAddresses(b))
 }
 
 // services returns the ranges of the ServiceCIDRs. Where there are none to be read, those that

@@ -50,7 +50,7 @@ func (s *Shares) watch(l *loop.Loop, changed func()) {
 		store.AnyChange(s.Pods.Informer(), sameShare, changed),
 		store.AnyChange(s.Twins.Informer(), sameTwin, changed),
 		store.AnyChange(s.Offloadings.Informer(), offloadingv1beta1.SameProviders, changed),
-		store.AnyChange(s.Slices.Informer(), sameEndpoints, changed),
+		store.AnyChange(s.Slices.Informer(), store.SameBy(check.ReflectedAddresses), changed),
 	)
 }
 
@@ -153,10 +153,6 @@ func sameShare(a, b *corev1.Pod) bool {
 }
 
 func sameTwin(a, b *corev1.Namespace) bool { return originOf(a) == originOf(b) }
-
-func sameEndpoints(a, b *discoveryv1.EndpointSlice) bool {
-	return slices.Equal(check.ReflectedAddresses(a), check.ReflectedAddresses(b))
-}
 
 // TrimShared is check.TrimNode for the objects of Shared, but NamespaceOffloadings.
 func TrimShared(obj any) (any, error) {

@@ -20,13 +20,6 @@ type Remapper interface {
 	Remap(netip.Addr) (here netip.Addr, refused string, ok bool)
 }
 
-// Identity is the Remapper for a peer whose addresses need no translation and are not
-// checked.
-type Identity struct{}
-
-// Remap returns addr.
-func (Identity) Remap(addr netip.Addr) (netip.Addr, string, bool) { return addr, "", true }
-
 // StatusInput has everything from which the status of a local pod is computed.
 type StatusInput struct {
 	// Local is the local pod; never nil.

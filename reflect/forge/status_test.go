@@ -63,7 +63,7 @@ func scene() StatusInput {
 		},
 	}
 	return StatusInput{Local: local, Shadow: shadow, Remote: remote, NodeReady: true,
-		HostIPs: []netip.Addr{netip.MustParseAddr("10.1.0.4")}, Remapper: Identity{}, Now: at(100)}
+		HostIPs: []netip.Addr{netip.MustParseAddr("10.1.0.4")}, Remapper: untranslated{}, Now: at(100)}
 }
 
 // published returns a scene in which the status was written to the local pod.
@@ -508,3 +508,8 @@ func TestObservedGeneration(t *testing.T) {
 		})
 	}
 }
+
+// untranslated is the Remapper for a peer whose addresses need no translation.
+type untranslated struct{}
+
+func (untranslated) Remap(addr netip.Addr) (netip.Addr, string, bool) { return addr, "", true }

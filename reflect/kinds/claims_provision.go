@@ -140,7 +140,7 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 func (c *Claims) create(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	return creation[*corev1.PersistentVolumeClaim]{
 		all: v.twin.there, client: c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote), mine: c.reflected,
-		foreign: func(*corev1.PersistentVolumeClaim) error {
+		stranger: func(*corev1.PersistentVolumeClaim) error {
 			c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeTaken, fmt.Sprintf(
 				"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is not changed; waiting until it is gone", v.there(), c.cfg.Destination))
 			return nil

@@ -93,10 +93,10 @@ type creation[T store.Object] struct {
 	client interface {
 		Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
 	}
-	// mine reports whether an object belongs to the one that is created for. foreign says that one that does not
+	// mine reports whether an object belongs to the one that is created for. stranger says that one that does not
 	// has the name.
-	mine    func(have T) bool
-	foreign func(have T) error
+	mine     func(have T) bool
+	stranger func(have T) error
 	// ending, unless it is nil, says that the namespace is being deleted. failed returns the error of the sync
 	// for any other error of the create.
 	ending func() error
@@ -109,7 +109,7 @@ func (c creation[T]) create(ctx context.Context, want T) (T, error) {
 	case err == nil:
 		return written, nil
 	case apierrors.IsAlreadyExists(err):
-		return written, taken(ctx, c.all, cache.MetaObjectToName(want), c.mine, c.foreign)
+		return written, taken(ctx, c.all, cache.MetaObjectToName(want), c.mine, c.stranger)
 	case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return written, c.failed(err)
 	case c.ending != nil:

@@ -189,7 +189,7 @@ func (p *Pods) createShadow(ctx context.Context, v view, want *offloadingv1beta1
 		mine: func(have *offloadingv1beta1.ShadowPod) bool {
 			return have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node
 		},
-		foreign: func(have *offloadingv1beta1.ShadowPod) error {
+		stranger: func(have *offloadingv1beta1.ShadowPod) error {
 			return pending(reasons.ShadowPodTaken, fmt.Sprintf("a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
 				v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))
 		},

@@ -62,7 +62,7 @@ type site struct {
 	homeAPI                HomeAPI
 	homeDNS                func() (forge.DNS, error)
 	behind                 func(context.Context, string, string, []forge.Named, time.Time) (forge.Named, bool, error)
-	remapper               forge.Remapper // forge.Identity if nil
+	remapper               forge.Remapper // untranslated if nil
 	pods                   *Pods
 	claims                 *Claims
 	// watched replaces the informer of the local pods; nil: it stays as it is.
@@ -167,7 +167,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 	core := informers.NewSharedInformerFactory(s.home, 0)
 	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
 	if s.remapper == nil {
-		s.remapper = forge.Identity{}
+		s.remapper = untranslated{}
 	}
 	locals := core.Core().V1().Pods()
 	if s.watched != nil {
@@ -822,3 +822,8 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	s.pods.onRemote(s.pods.twins.Get("shop")).OnDelete(remote)
 	require.True(t, s.pods.memo("local-1").withLocal)
 }
+
+// untranslated is the Remapper for a peer whose addresses need no translation.
+type untranslated struct{}
+
+func (untranslated) Remap(addr netip.Addr) (netip.Addr, string, bool) { return addr, "", true }

@@ -190,7 +190,7 @@ func (t *tokens) needs(tw *twin, pod *corev1.Pod, name string, exists bool) bool
 	if ended(pod) {
 		return false
 	}
-	if shadow := t.shadow(tw, pod); shadow != nil {
+	if shadow := t.shadowOfPod(tw, pod); shadow != nil {
 		return forge.MountsSecret(&shadow.Spec.Pod, name)
 	}
 	if remote := tw.pods.Cached(tw.key(pod.Name)); remote != nil && localUID(remote) == pod.UID {
@@ -199,8 +199,8 @@ func (t *tokens) needs(tw *twin, pod *corev1.Pod, name string, exists bool) bool
 	return pod.DeletionTimestamp == nil && !t.leaving() && slices.ContainsFunc(t.pods.tokensOf(pod), named(name))
 }
 
-// shadow returns the ShadowPod of a pod, or nil.
-func (t *tokens) shadow(tw *twin, pod *corev1.Pod) *offloadingv1beta1.ShadowPod {
+// shadowOfPod returns the ShadowPod of a pod, or nil.
+func (t *tokens) shadowOfPod(tw *twin, pod *corev1.Pod) *offloadingv1beta1.ShadowPod {
 	shadow := tw.shadows.Get(tw.key(pod.Name))
 	if shadow == nil || localUID(shadow) != pod.UID {
 		return nil
@@ -277,7 +277,7 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 		mine: func(have *corev1.Secret) bool {
 			return labels.SelectorFromSet(want.Labels).Matches(labels.Set(have.Labels))
 		},
-		foreign: func(have *corev1.Secret) error {
+		stranger: func(have *corev1.Secret) error {
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: Secret %s/%s is not liqod's (labels %v); waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name, want.Labels))
 			return nil
 		},
@@ -368,7 +368,7 @@ func (t *tokens) resync() {
 // withdraw revokes a token that no pod uses, and deletes its Secret in the provider.
 func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 	if v.binding == nil && v.secret == nil {
-		t.dropped(v.key)
+		t.droppedToken(v.key)
 		return nil
 	}
 	if wait := t.linger(v.key); wait > 0 {
@@ -418,7 +418,7 @@ func (t *tokens) linger(key loop.Key) (left time.Duration) {
 	return left
 }
 
-func (t *tokens) dropped(key loop.Key) {
+func (t *tokens) droppedToken(key loop.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.uses, key)
@@ -434,8 +434,8 @@ func (t *tokens) tell(users iter.Seq[*corev1.Pod], message string) {
 	}
 }
 
-// ours reports whether a Secret in the provider belongs to this virtual node.
-func (t *tokens) ours(s *corev1.Secret) bool {
+// ofThisNode reports whether a Secret in the provider belongs to this virtual node.
+func (t *tokens) ofThisNode(s *corev1.Secret) bool {
 	want := labels.SelectorFromSet(forge.TokenLabels(t.pods.cfg.Node))
 	return want.Matches(labels.Set(s.Labels)) && s.Labels[offloadingv1beta1.OriginLabel] == t.pods.cfg.Origin
 }

@@ -41,7 +41,7 @@ func (t *tokens) missing(namespace string, all []forge.Token) string {
 
 // put writes the Secret with the token to the provider.
 func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) error {
-	if v.secret != nil && (v.secret.DeletionTimestamp != nil || !t.ours(v.secret)) {
+	if v.secret != nil && (v.secret.DeletionTimestamp != nil || !t.ofThisNode(v.secret)) {
 		return loop.After(engine.NamespaceRetry)
 	}
 	if v.secret != nil && !fixed(v.secret) {
@@ -53,8 +53,8 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 		}
 	}
 	_, err := creation[*corev1.Secret]{
-		all: v.space.secrets, client: t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace), mine: t.ours,
-		foreign: func(have *corev1.Secret) error {
+		all: v.space.secrets, client: t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace), mine: t.ofThisNode,
+		stranger: func(have *corev1.Secret) error {
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: its Secret %s/%s is not this cluster's; waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name))
 			return nil
 		},
@@ -95,7 +95,7 @@ func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) er
 
 // remove deletes the Secret with a token in the provider.
 func (t *tokens) remove(ctx context.Context, v tokenView) error {
-	if v.secret.DeletionTimestamp != nil || v.space.secrets.WasDeleted(v.secret.UID) || !t.ours(v.secret) {
+	if v.secret.DeletionTimestamp != nil || v.space.secrets.WasDeleted(v.secret.UID) || !t.ofThisNode(v.secret) {
 		return nil
 	}
 	if err := v.space.secrets.Delete(ctx, v.secret); err != nil {

@@ -93,7 +93,7 @@ func (t *tokens) keysOf(pod *corev1.Pod) []loop.Key {
 	if space == nil || tw == nil {
 		return out // wakeNamespace follows when the caches have synced
 	}
-	shadow := t.shadow(tw, pod)
+	shadow := t.shadowOfPod(tw, pod)
 	for _, token := range t.pods.otherTokens(pod) {
 		if space.has(token.Name) || (shadow != nil && forge.MountsSecret(&shadow.Spec.Pod, token.Name)) {
 			out = append(out, loop.Key{Namespace: pod.Namespace, Name: token.Name})

@@ -128,7 +128,7 @@ var labelLists = map[string]string{
 	"move/copy.go Copies":          "shown as the progress of a move; nothing else follows",
 
 	"peering/auth/cluster.go Namespaces":      "objects of the cluster",
-	"peering/auth/cluster.go Retire":          "in a tenant namespace",
+	"peering/link/rights.go Retire":           "in a tenant namespace",
 	"peering/join/identity.go other":          "in a tenant namespace",
 	"peering/link/directory.go begin":         "in a tenant namespace",
 	"peering/manual/consumer.go replicated":   "in a tenant namespace",

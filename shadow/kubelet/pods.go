@@ -16,16 +16,8 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok"))
 }
 
-func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
-	s.writePods(w, r, func(pod *corev1.Pod) (corev1.Pod, bool) { return *pod, true })
-}
-
-// runningPods lists what runs, as a kubelet does that asks its container runtime: no more
+// runningOf shows what runs of a pod, as a kubelet does that asks its container runtime: no more
 // than names and images.
-func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
-	s.writePods(w, r, runningOf)
-}
-
 func runningOf(pod *corev1.Pod) (corev1.Pod, bool) {
 	out := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID}}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
@@ -36,19 +28,22 @@ func runningOf(pod *corev1.Pod) (corev1.Pod, bool) {
 	return out, len(out.Spec.Containers) > 0
 }
 
-func (s *Server) writePods(w http.ResponseWriter, r *http.Request, show func(*corev1.Pod) (corev1.Pod, bool)) {
-	local, err := s.cfg.Pods.List()
-	if err != nil {
-		s.fail(w, r, httpError{http.StatusServiceUnavailable, fmt.Sprintf("listing the pods of node %s: %v", s.cfg.NodeName, err)})
-		return
-	}
-	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]corev1.Pod, 0, len(local))}
-	for _, pod := range local {
-		if it, ok := show(pod); ok {
-			list.Items = append(list.Items, it)
+// pods lists what show returns of each pod.
+func (s *Server) pods(show func(*corev1.Pod) (corev1.Pod, bool)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		local, err := s.cfg.Pods.List()
+		if err != nil {
+			s.fail(w, r, httpError{http.StatusServiceUnavailable, fmt.Sprintf("listing the pods of node %s: %v", s.cfg.NodeName, err)})
+			return
 		}
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]corev1.Pod, 0, len(local))}
+		for _, pod := range local {
+			if it, ok := show(pod); ok {
+				list.Items = append(list.Items, it)
+			}
+		}
+		s.writeJSON(w, list)
 	}
-	s.writeJSON(w, list)
 }
 
 func (s *Server) writeJSON(w http.ResponseWriter, body any) {

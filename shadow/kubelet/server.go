@@ -119,8 +119,8 @@ func (s *Server) table() []route {
 	both := []string{http.MethodGet, http.MethodPost}
 	return []route{
 		{read, "/healthz", s.healthz},
-		{read, "/pods", s.pods},
-		{read, "/runningpods/{$}", s.runningPods},
+		{read, "/pods", s.pods(func(pod *corev1.Pod) (corev1.Pod, bool) { return *pod, true })},
+		{read, "/runningpods/{$}", s.pods(runningOf)},
 		{read, "/stats/summary", s.statsSummary},
 		{read, "/metrics/resource", s.resourceMetrics},
 		{read, "/containerLogs/{namespace}/{pod}/{container}", s.logs},
