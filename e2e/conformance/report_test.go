@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 )
 
@@ -37,26 +39,37 @@ func (s spec) text() string {
 
 // explanation says why specs fail.
 type explanation struct {
-	text string // in the text of the specs
-	why  string
-	row  string // the begin of the row of docs/compatibility.md; "": it is this set-up, not liqod
+	text     string // in the text of the specs
+	services string // of the run; "": with any
+	why      string
+	row      string // the begin of the row of docs/compatibility.md; "": it is this set-up, not liqod
 }
 
 // explanations are in the order in which they are looked for.
 func explanations() []explanation {
+	const twin = string(offloadingv1beta1.ServicesTwin)
+	const clusterIP = "The pod that asks is in the provider. There the ClusterIP of home does not answer, and has no name"
 	return []explanation{
-		{"pull policy of Always", "This run has no registry, and containerd before 2.1 has no volumes of images", ""},
-		{"different hostIP and protocol", "It has a pod with `hostNetwork`", "`hostNetwork`"},
-		{"kubelet managed /etc/hosts", "It has a pod with `hostNetwork`", "`hostNetwork`"},
-		{"NodePort", "The pod that asks is in the provider. There it does not reach the address of a virtual node; with `Home` it does, unless its own address has the same number", "a node port at the address of a virtual node"},
-		{"Guestbook application", "A pod sends its own address to another one", "an address that it sends to others in a message"},
+		{"pull policy of Always", "", "This run has no registry, and containerd before 2.1 has no volumes of images", ""},
+		{"different hostIP and protocol", "", "It has a pod with `hostNetwork`", "`hostNetwork`"},
+		{"kubelet managed /etc/hosts", "", "It has a pod with `hostNetwork`", "`hostNetwork`"},
+		{"Networking Granular Checks", twin, "A pod in the provider is told the address that another one has at home", "the address of another pod"},
+		{"lifecycle hook", twin, "A pod in the provider is told the address that another one has at home", "the address of another pod"},
+		{"call prestop when killing", twin, "A pod in the provider is told the address that another one has at home", "the address of another pod"},
+		{"to ExternalName", twin, "The provider of this run does not list the type in `sharing.serviceTypes`", "Services of type `ExternalName`"},
+		{"DNS for ExternalName", twin, "The provider of this run does not list the type in `sharing.serviceTypes`", "Services of type `ExternalName`"},
+		{"DNS", twin, clusterIP, "`clusterIP` of a Service"},
+		{"Services should", twin, clusterIP, "`clusterIP` of a Service"},
+		{"multiple EndpointSlices", twin, clusterIP, "`clusterIP` of a Service"},
+		{"NodePort", "", "The pod that asks is in the provider. There it does not reach the address of a virtual node; with `Home` it does, unless its own address has the same number", "a node port at the address of a virtual node"},
+		{"Guestbook application", "", "A pod sends its own address to another one", "an address that it sends to others in a message"},
 	}
 }
 
-// explanation returns the one of a spec; nil: nobody has found out yet.
-func (s spec) explanation() *explanation {
+// explanation returns the one of a spec in a run with these services; nil: nobody has found out yet.
+func (s spec) explanation(services string) *explanation {
 	for _, e := range explanations() {
-		if strings.Contains(s.text(), e.text) {
+		if strings.Contains(s.text(), e.text) && (e.services == "" || e.services == services) {
 			return &e
 		}
 	}
@@ -64,8 +77,8 @@ func (s spec) explanation() *explanation {
 }
 
 // reason says why the spec fails, and what the docs say about that.
-func (s spec) reason() string {
-	switch e := s.explanation(); {
+func (s spec) reason(services string) string {
+	switch e := s.explanation(services); {
 	case e == nil:
 		return "Not explained"
 	case e.row == "":
@@ -75,10 +88,13 @@ func (s spec) reason() string {
 	}
 }
 
+// localPath matches a path of the machine that ran the suite.
+var localPath = regexp.MustCompile(`/tmp/[^ ]*`)
+
 // cause is the first line that the spec says of its failure.
 func (s spec) cause() string {
 	for line := range strings.Lines(s.Failure.Message) {
-		if line = strings.TrimSpace(line); line != "" {
+		if line = localPath.ReplaceAllString(strings.TrimSpace(line), "…"); line != "" {
 			return line[:min(len(line), 200)]
 		}
 	}
@@ -157,7 +173,7 @@ func (r result) markdown() string {
 		out.WriteString("\nFailed:\n\n")
 	}
 	for _, s := range r.failed {
-		fmt.Fprintf(&out, "- %s: `%s`. %s.\n", strings.TrimSuffix(s.text(), " [Conformance]"), strings.ReplaceAll(s.cause(), "`", "'"), s.reason())
+		fmt.Fprintf(&out, "- %s: `%s`. %s.\n", strings.TrimSuffix(s.text(), " [Conformance]"), strings.ReplaceAll(s.cause(), "`", "'"), s.reason(r.Services))
 	}
 	return out.String()
 }
@@ -223,7 +239,7 @@ func TestReport(t *testing.T) {
 	require.NoError(t, os.WriteFile(report, []byte(`[{"SpecReports": [
 		{"LeafNodeType": "SynchronizedBeforeSuite", "State": "passed"},
 		{"ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeType": "It", "LeafNodeText": "should run [Conformance]", "State": "passed"},
-		{"ContainerHierarchyTexts": ["[sig-network] Services"], "LeafNodeType": "It", "LeafNodeText": "should answer [Conformance]", "State": "failed",
+		{"ContainerHierarchyTexts": ["[sig-network] Proxy"], "LeafNodeType": "It", "LeafNodeText": "should answer [Conformance]", "State": "failed",
 		 "Failure": {"Message": "\nno `+"`answer`"+`\nat all"}},
 		{"ContainerHierarchyTexts": ["[sig-node] Clouds"], "LeafNodeType": "It", "LeafNodeText": "should rain", "State": "skipped"}
 	]}]`), 0o644))
@@ -244,7 +260,7 @@ ran at home.
 
 Failed:
 
-- [sig-network] Services should answer: `+"`no 'answer'`. Not explained.\n", r.markdown())
+- [sig-network] Proxy should answer: `+"`no 'answer'`. Not explained.\n", r.markdown())
 
 	require.NoError(t, r.write(page))
 	home := result{Services: "Home"}
