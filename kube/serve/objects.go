@@ -37,6 +37,24 @@ func Objects[T any, P interface {
 	return obj, old, nil
 }
 
+// Reviewed returns what judge decides on the objects of a request. It accepts a write of an object that is being
+// deleted, and returns an error while synced reports that the caches of judge are not filled; they have objects.
+func Reviewed[T any, P interface {
+	*T
+	metav1.Object
+}](req *admissionv1.AdmissionRequest, synced func() bool, objects string, judge func(obj, old P) (Decision, error)) (Decision, error) {
+	switch obj, old, answer := Objects[T, P](req); {
+	case answer != nil:
+		return *answer, nil
+	case obj.GetDeletionTimestamp() != nil:
+		return Allow(), nil
+	case !synced():
+		return Decision{}, fmt.Errorf("the %s are not read yet", objects)
+	default:
+		return judge(obj, old)
+	}
+}
+
 // Verdict returns a refusal with the message refused. If refused is empty, it returns an
 // acceptance with the warnings.
 func Verdict(refused string, warnings []string) Decision {

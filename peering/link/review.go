@@ -161,17 +161,10 @@ type Rule struct {
 
 // Decide judges what is written. An error says that the cache could not be read.
 func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
-	obj, old, answer := serve.Objects[corev1beta1.ForeignCluster](req)
-	switch {
-	case answer != nil:
-		return *answer, nil
-	case obj.DeletionTimestamp != nil:
-		return serve.Allow(), nil
-	case !r.Synced():
-		return serve.Decision{}, errors.New("the ForeignClusters are not read yet")
-	}
-	others := store.Listed(r.ForeignClusters.List(labels.Everything()))
-	others = slices.DeleteFunc(others, func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == obj.Name })
-	review := Review{New: obj, Old: old, Others: others, ClusterID: r.ClusterID}
-	return serve.Verdict(review.Judge()), nil
+	return serve.Reviewed(req, r.Synced, "ForeignClusters", func(obj, old *corev1beta1.ForeignCluster) (serve.Decision, error) {
+		others := store.Listed(r.ForeignClusters.List(labels.Everything()))
+		others = slices.DeleteFunc(others, func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == obj.Name })
+		review := Review{New: obj, Old: old, Others: others, ClusterID: r.ClusterID}
+		return serve.Verdict(review.Judge()), nil
+	})
 }

@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -125,25 +124,18 @@ type OffloadingRule struct {
 
 // Decide judges what is written. An error says that the API server could not be asked.
 func (r OffloadingRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
-	obj, old, answer := serve.Objects[offloadingv1beta1.NamespaceOffloading](req)
-	switch {
-	case answer != nil:
-		return *answer, nil
-	case obj.DeletionTimestamp != nil:
-		return serve.Allow(), nil
-	case !r.Synced():
-		return serve.Decision{}, errors.New("the VirtualNodes are not read yet")
-	}
-	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, obj.Namespace, metav1.GetOptions{})
-	if err != nil {
-		return serve.Decision{}, err
-	}
-	nodes := store.Listed(r.VirtualNodes.List(labels.Everything()))
-	review := Review{New: obj, Old: old, Namespace: ns, VirtualNodes: nodes, OwnNamespace: r.OwnNamespace, ClusterID: r.ClusterID}
-	if err := r.look(ctx, &review); err != nil {
-		return serve.Decision{}, err
-	}
-	return serve.Verdict(review.Judge()), nil
+	return serve.Reviewed(req, r.Synced, "VirtualNodes", func(obj, old *offloadingv1beta1.NamespaceOffloading) (serve.Decision, error) {
+		ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, obj.Namespace, metav1.GetOptions{})
+		if err != nil {
+			return serve.Decision{}, err
+		}
+		nodes := store.Listed(r.VirtualNodes.List(labels.Everything()))
+		review := Review{New: obj, Old: old, Namespace: ns, VirtualNodes: nodes, OwnNamespace: r.OwnNamespace, ClusterID: r.ClusterID}
+		if err := r.look(ctx, &review); err != nil {
+			return serve.Decision{}, err
+		}
+		return serve.Verdict(review.Judge()), nil
+	})
 }
 
 // look reads the Nodes and the pods of a change that may leave clusters.

@@ -2,7 +2,6 @@ package virtualnode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,20 +78,13 @@ type Rule struct {
 
 // Decide judges what is written. An error says that the API server could not be asked.
 func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
-	obj, old, answer := serve.Objects[offloadingv1beta1.VirtualNode](req)
-	switch {
-	case answer != nil:
-		return *answer, nil
-	case obj.DeletionTimestamp != nil:
-		return serve.Allow(), nil
-	case !r.Synced():
-		return serve.Decision{}, errors.New("the VirtualNodes are not read yet")
-	}
-	others := slices.DeleteFunc(namesakes(r.VirtualNodes, obj.Name), func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Namespace == obj.Namespace })
-	review := Review{New: obj, Old: old, Namesakes: others}
-	var err error
-	if review.Node, err = store.OrNil(r.Kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})); err != nil {
-		return serve.Decision{}, err
-	}
-	return serve.Verdict(review.Judge(), nil), nil
+	return serve.Reviewed(req, r.Synced, "VirtualNodes", func(obj, old *offloadingv1beta1.VirtualNode) (serve.Decision, error) {
+		others := slices.DeleteFunc(namesakes(r.VirtualNodes, obj.Name), func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Namespace == obj.Namespace })
+		review := Review{New: obj, Old: old, Namesakes: others}
+		var err error
+		if review.Node, err = store.OrNil(r.Kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})); err != nil {
+			return serve.Decision{}, err
+		}
+		return serve.Verdict(review.Judge(), nil), nil
+	})
 }
