@@ -48,7 +48,8 @@ func (c *commands) peerByToken(ctx context.Context, invitation manual.Invitation
 	if err != nil {
 		return err
 	}
-	if err := c.untilJoined(ctx, here, given, out); err != nil {
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) { return c.joined(ctx, here, given) })
+	if err := last.outcome(err, "cluster "+given.ClusterID+" cannot be used yet", "what was asked for stands"); err != nil {
 		return explain(err)
 	}
 	theirs, err := store.OrNil(here.Liqo.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{}))
@@ -84,14 +85,8 @@ func readToken(flag string, in io.Reader) (string, error) {
 	return line, nil
 }
 
-// untilJoined waits until this cluster has an identity in the provider that issued a token,
-// and virtual nodes that are Ready.
-func (c *commands) untilJoined(ctx context.Context, here *side, token trust.Token, out io.Writer) error {
-	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) { return c.joined(ctx, here, token) })
-	return last.outcome(err, "cluster "+token.ClusterID+" cannot be used yet", "what was asked for stands")
-}
-
-// joined returns the progress of a peering by a token. An earlier state is not about this token, and so says nothing
+// joined returns the progress of a peering by a token. It has ended once this cluster has an identity in the provider, and
+// virtual nodes that are Ready. An earlier state is not about this token, and so says nothing
 // about its progress.
 func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (now look, err error) {
 	provider := token.ClusterID

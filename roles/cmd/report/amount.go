@@ -19,17 +19,12 @@ const mostPercent = 999
 // Amount is a quantity of a resource as people read it: bytes in Gi, everything else in units.
 func Amount(name corev1.ResourceName, q resource.Quantity) string {
 	switch {
-	case isBytes(name):
+	case name == corev1.ResourceMemory, name == corev1.ResourceStorage, name == corev1.ResourceEphemeralStorage, strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
 		return decimal(q.AsApproximateFloat64()/(1<<30)) + bytesUnit
 	case name == corev1.ResourceCPU:
 		return decimal(q.AsApproximateFloat64())
 	}
 	return q.String()
-}
-
-func isBytes(name corev1.ResourceName) bool {
-	return name == corev1.ResourceMemory || name == corev1.ResourceStorage || name == corev1.ResourceEphemeralStorage ||
-		strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
 // decimal writes a number with at most two digits behind the point.

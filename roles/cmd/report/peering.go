@@ -70,7 +70,7 @@ func (c *checker) peering(id string) {
 	case fc == nil && !c.unread(ReadForeignClusters):
 		c.Add(idForeignCluster, Problem, "ForeignCluster", "there is none: the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
 	case fc == nil:
-	case c.onlyFound(fc):
+	case c.readyReason(fc) == corev1beta1.ReasonNotPeered && len(c.virtualNodes(id)) == 0:
 		c.Add(idForeignCluster, OK, "ForeignCluster", "found by discovery, and not used", "")
 		return
 	case !c.stale() && c.readyReason(fc) == corev1beta1.ReasonAwaitsEnrolment:
@@ -129,11 +129,6 @@ func (s *Snapshot) trustApart(id string) corev1beta1.Trust {
 		return fc.Spec.Trust
 	}
 	return ""
-}
-
-// onlyFound reports whether a peer is none yet: discovery has found it, and that is all.
-func (s *Snapshot) onlyFound(fc *corev1beta1.ForeignCluster) bool {
-	return s.readyReason(fc) == corev1beta1.ReasonNotPeered && len(s.virtualNodes(fc.Spec.ClusterID)) == 0
 }
 
 // readyReason is the reason of a peer's condition Ready; empty if it has none.
@@ -382,7 +377,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	level, text, because, reason := nodeState(node), nodeMessage(node), "", ""
 	fix := fmt.Sprintf("%s\nIf the vkubelet does not answer its own cluster, replace its pod; the pods in cluster %s run on:\nkubectl -n %s delete pods -l %s=%s",
 		logs, vn.Spec.ClusterID, tenant, offloadingv1beta1.VirtualNodeLabel, vn.Name)
-	if level != OK && c.peerDown(vn.Spec.ClusterID) {
+	if fc := c.record(vn.Spec.ClusterID); level != OK && fc != nil && !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady) {
 		because = c.rootOf(vn.Spec.ClusterID, Problem)
 		if because != "" || level == Problem {
 			fix = "this changes once the peer is reachable again"
@@ -404,11 +399,6 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 // silentFix is about a provider whose controller does not run.
 func (c *checker) silentFix(peer string) string {
 	return fmt.Sprintf("In cluster %s:\n%s check\nshows what is wrong with its controller. New pods start once it runs.", peer, c.Program)
-}
-
-func (s *Snapshot) peerDown(id string) bool {
-	fc := s.record(id)
-	return fc != nil && !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady)
 }
 
 func conditionMessage(conditions []metav1.Condition, kind string) string {

@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reasons"
@@ -246,11 +247,6 @@ func failure(c *corev1.ContainerStatus) (reason, message string) {
 	return "", ""
 }
 
-// lacksImage reports whether a reason is that of a container whose image a node cannot get.
-func lacksImage(reason string) bool {
-	return slices.Contains([]string{reasons.ErrImagePull, reasons.ImagePullBackOff, reasons.InvalidImageName, reasons.ErrImageNeverPull}, reason)
-}
-
 func ending(t *corev1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("it ended with exit code %d", t.ExitCode)
 	if t.Reason != "" {
@@ -373,17 +369,12 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 		return &claimCause{reason: e.Reason, message: of + ": " + e.Message}
 	case class == "" && pvc.Spec.VolumeName == "" && len(s.Classes) > 0:
 		return &claimCause{reason: reasons.StorageClassMissing, message: "names no class, and this cluster has no default one: it waits for a volume that somebody makes"}
-	case known >= 0 && node == "" && waitsForPod(s.Classes[known]):
+	case known >= 0 && node == "" && ptr.Deref(s.Classes[known].VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer:
 		return s.nowhere(pod, of, own) // else the claim is not the cause
 	case known >= 0 && virtual:
 		return &claimCause{passing: true, reason: reasons.ClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
 	}
 	return &claimCause{passing: true, reason: reasons.ClaimPending, message: of + " waits for its volume"}
-}
-
-// waitsForPod reports whether claims of a class get their volume once a pod has a node.
-func waitsForPod(class *storagev1.StorageClass) bool {
-	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // claimsOf are the names of the claims that a pod uses.

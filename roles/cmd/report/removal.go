@@ -41,14 +41,10 @@ func (s *Snapshot) blocking(pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	}
 	return first(s.Budgets, func(b *policyv1.PodDisruptionBudget) bool {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		return err == nil && b.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) && b.Status.DisruptionsAllowed == 0 && !evictedUnready(pod, b)
+		always := ptr.Deref(b.Spec.UnhealthyPodEvictionPolicy, "") == policyv1.AlwaysAllow || pod.Status.Phase == corev1.PodPending
+		evicted := !PodReady(pod) && (always || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy) // because it is not ready
+		return err == nil && b.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) && b.Status.DisruptionsAllowed == 0 && !evicted
 	})
-}
-
-// evictedUnready reports whether a pod may be evicted because it is not ready.
-func evictedUnready(pod *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
-	always := ptr.Deref(b.Spec.UnhealthyPodEvictionPolicy, "") == policyv1.AlwaysAllow
-	return !PodReady(pod) && (always || pod.Status.Phase == corev1.PodPending || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy)
 }
 
 func (c *checker) budget(vn *offloadingv1beta1.VirtualNode, b *policyv1.PodDisruptionBudget) {

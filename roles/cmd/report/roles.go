@@ -133,7 +133,7 @@ func (w *workload) failureFix(reason, logs string) string {
 		return "kubectl get nodes; kubectl describe nodes\nshow why. The pod runs again with its node; Kubernetes replaces the pods of Deployments on other nodes after some minutes."
 	case w.role == roleVKubelet:
 		return logs
-	case lacksImage(reason):
+	case slices.Contains([]string{reasons.ErrImagePull, reasons.ImagePullBackOff, reasons.InvalidImageName, reasons.ErrImageNeverPull}, reason): // a node cannot get it
 		return undo + ", if there was one. Else correct image.repository, image.tag or image.digest in the values of the chart, and upgrade its release."
 	case w.rolling():
 		return logs + "\nshows why.\n" + undo + "."
