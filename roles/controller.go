@@ -220,19 +220,20 @@ func (c *controller) admitted(clusterID string) bool {
 }
 
 func (c *controller) addNamespaces() {
-	c.loop("namespace-offloadings", namespace.NewOffloading(namespace.OffloadingConfig{
+	base := namespace.Base{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
-		Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(), Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
+		Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(), Namespaces: c.own.Core().V1().Namespaces(), Env: c.env.component(),
+	}
+	c.loop("namespace-offloadings", namespace.NewOffloading(namespace.OffloadingConfig{
+		Base: base, Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
-		Namespaces: c.own.Core().V1().Namespaces(), Env: c.env.component(),
 	}))
 	maps := namespace.NewMaps(namespace.MapsConfig{
-		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
+		Base: base, ServiceAccount: controllerAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
 		TwinNames:         perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), func(cfg config.Config) []string { return cfg.Controller.TwinNames }),
 		NamespacesPerPeer: c.env.Config.Sharing.NamespacesPerPeer, Bounds: c.twinBounds(),
-		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
-		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events, Env: c.env.component(),
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
+		RoleBindings:    c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events,
 	})
 	maps.Await(c.ranges.HasSynced) // NetworkPolicies name them
 	c.loop("namespace-maps", maps)
@@ -255,17 +256,17 @@ func (c *controller) twinBounds() namespace.BoundsConfig {
 }
 
 func (c *controller) addVirtualNodes() error {
+	base := virtualnode.Base{
+		Env: c.env.component(), Kube: c.home.fenced.kube, VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), Events: c.events,
+	}
 	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
-		Wanted: c.consumer.Wanted,
-		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
-		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
-		Nodes: c.own.Core().V1().Nodes(), Deployments: c.vkubelets.Apps().V1().Deployments(), Budgets: c.vkubelets.Policy().V1().PodDisruptionBudgets(),
+		Base: base, Wanted: c.consumer.Wanted, Liqo: c.home.fenced.liqo, NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
+		Deployments: c.vkubelets.Apps().V1().Deployments(), Budgets: c.vkubelets.Policy().V1().PodDisruptionBudgets(),
 		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),
 		ClusterRoleBindings: c.vkubelets.Rbac().V1().ClusterRoleBindings(),
 		VirtualKubelet:      vkubeletDefaults(c.env.Config),
 		NotReflected:        offloadingv1beta1.NotReflected{Labels: c.env.Config.Reflection.SkipLabels, Annotations: c.env.Config.Reflection.SkipAnnotations},
 		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout, ForceAfter: c.cfg.DrainForceAfter},
-		Events:              c.events, Env: c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -273,9 +274,7 @@ func (c *controller) addVirtualNodes() error {
 	c.loop("virtual-nodes", lifecycle)
 	address, _ := netip.ParseAddr(c.cfg.VKubelet.NodeAddress) // empty, or an address: the configuration accepts nothing else
 	c.loop("certificate-approval", virtualnode.NewApprover(virtualnode.ApproverConfig{
-		Kube: c.home.fenced.kube, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
-		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
-		Events: c.events, Env: c.env.component(),
+		Base: base, Requests: c.requests.Certificates().V1().CertificateSigningRequests(), NodeAddress: address,
 	}))
 	return nil
 }

@@ -35,8 +35,8 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// MapsConfig is the input of NewMaps. All fields are required except Observer.
-type MapsConfig struct {
+// Base is what the loops of namespaces have in common. All fields are required except Observer.
+type Base struct {
 	loop.Env
 
 	// ClusterID is this cluster's id. A peer's NamespaceMap for this cluster has it as its
@@ -44,6 +44,18 @@ type MapsConfig struct {
 	ClusterID string
 	// OwnNamespace is the namespace that liqod runs in.
 	OwnNamespace string
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
+	Liqo versioned.Interface
+	// The informers watch this cluster in all namespaces.
+	Maps       informers.NamespaceMapInformer
+	Namespaces coreinformers.NamespaceInformer
+}
+
+// MapsConfig is the input of NewMaps. All fields are required.
+type MapsConfig struct {
+	Base
+
 	// ServiceAccount is the name of the controller's service account in OwnNamespace. Maps
 	// binds it to ControllerTwinRole in every twin namespace.
 	ServiceAccount string
@@ -58,14 +70,8 @@ type MapsConfig struct {
 	// Bounds configures what bounds the objects and the network of each twin.
 	Bounds BoundsConfig
 
-	// Kube and Liqo are clients of this cluster.
-	Kube kubernetes.Interface
-	Liqo versioned.Interface
-
 	// The informers watch this cluster in all namespaces.
-	Maps            informers.NamespaceMapInformer
 	ForeignClusters foreigninformers.ForeignClusterInformer
-	Namespaces      coreinformers.NamespaceInformer
 	RoleBindings    rbacinformers.RoleBindingInformer
 	Quotas          informers.QuotaInformer
 

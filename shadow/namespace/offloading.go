@@ -12,36 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
 
-// OffloadingConfig is the input of NewOffloading. All fields are required except Observer.
+// OffloadingConfig is the input of NewOffloading. All fields are required.
 type OffloadingConfig struct {
-	loop.Env
-
-	// ClusterID is this cluster's id.
-	ClusterID string
-	// OwnNamespace is the namespace that liqod runs in.
-	OwnNamespace string
-
-	// Kube and Liqo are clients of this cluster.
-	Kube kubernetes.Interface
-	Liqo versioned.Interface
+	Base
 
 	// The informers watch this cluster in all namespaces.
 	Offloadings  informers.NamespaceOffloadingInformer
-	Maps         informers.NamespaceMapInformer
 	VirtualNodes informers.VirtualNodeInformer
 	// Nodes may be restricted to the label liqo.io/type=virtual-node.
-	Nodes      coreinformers.NodeInformer
-	Namespaces coreinformers.NamespaceInformer
+	Nodes coreinformers.NodeInformer
 }
 
 // Offloading executes NamespaceOffloadings in the consumer. It writes an entry to the

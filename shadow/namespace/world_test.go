@@ -76,14 +76,18 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
+func (w *world) base(id string) Base {
+	return Base{
+		Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)}, ClusterID: id, OwnNamespace: "liqod", Kube: w.core, Liqo: w.liqo,
+		Maps: w.liqoInformers.Offloading().V1beta1().NamespaceMaps(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
+	}
+}
+
 func (w *world) consumer() *world {
 	w.t.Helper()
 	off := w.liqoInformers.Offloading().V1beta1()
 	w.offloading = NewOffloading(OffloadingConfig{
-		ClusterID: "rome", OwnNamespace: "liqod", Kube: w.core, Liqo: w.liqo,
-		Offloadings: off.NamespaceOffloadings(), Maps: off.NamespaceMaps(), VirtualNodes: off.VirtualNodes(),
-		Nodes: w.coreInformers.Core().V1().Nodes(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
-		Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)},
+		Base: w.base("rome"), Offloadings: off.NamespaceOffloadings(), VirtualNodes: off.VirtualNodes(), Nodes: w.coreInformers.Core().V1().Nodes(),
 	})
 	w.start(w.offloading.Run)
 	return w
@@ -105,16 +109,15 @@ func (w *world) providerAs(id string, twinNames ...string) *world {
 func (w *world) providerWith(change func(*MapsConfig)) *world {
 	w.t.Helper()
 	cfg := MapsConfig{
-		ClusterID: "milan", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: func(string) []string { return []string{"*"} }, NamespacesPerPeer: 200, Kube: w.core, Liqo: w.liqo,
-		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
+		Base: w.base("milan"), ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: func(string) []string { return []string{"*"} }, NamespacesPerPeer: 200,
 		Quotas:          w.liqoInformers.Offloading().V1beta1().Quotas(),
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),
-		Namespaces:      w.coreInformers.Core().V1().Namespaces(), RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(),
+		RoleBindings:    w.coreInformers.Rbac().V1().RoleBindings(),
 		Bounds: BoundsConfig{
 			Own: func() []netip.Prefix { return nil }, OwnChanged: func(func()) {}, Connections: w.liqoInformers.Networking().V1beta1().Connections(),
 			ResourceQuotas: w.coreInformers.Core().V1().ResourceQuotas(), NetworkPolicies: w.coreInformers.Networking().V1().NetworkPolicies(),
 		},
-		Events: w.events, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)},
+		Events: w.events,
 	}
 	change(&cfg)
 	w.maps = NewMaps(cfg)

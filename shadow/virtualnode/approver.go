@@ -18,11 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/record"
 
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -42,20 +38,13 @@ const (
 // ApproverConfig is the input of NewApprover. All fields are required unless their comment
 // says otherwise.
 type ApproverConfig struct {
-	loop.Env
+	Base
 
-	// Kube approves requests and reads the vkubelets' pods.
-	Kube kubernetes.Interface
 	// Requests may be restricted to spec.signerName=kubernetes.io/kubelet-serving.
 	Requests certificatesinformers.CertificateSigningRequestInformer
-	// VirtualNodes covers all namespaces, Nodes all Nodes.
-	VirtualNodes offloadinginformers.VirtualNodeInformer
-	Nodes        coreinformers.NodeInformer
 	// NodeAddress is an address at which every vkubelet may serve in addition to its own.
 	// The zero value means none.
 	NodeAddress netip.Addr
-	// Events records refusals on VirtualNodes.
-	Events record.EventRecorder
 }
 
 // Approver approves the serving certificates of vkubelets. It does not touch other

@@ -42,9 +42,11 @@ func newApproverRig(t *testing.T, vns []runtime.Object, kube ...runtime.Object) 
 	kubes := informers.NewSharedInformerFactory(client, 0)
 	liqos := externalversions.NewSharedInformerFactory(liqofake.NewSimpleClientset(), 0)
 	a := NewApprover(ApproverConfig{
-		Kube: client, Requests: kubes.Certificates().V1().CertificateSigningRequests(),
-		VirtualNodes: liqos.Offloading().V1beta1().VirtualNodes(), Nodes: kubes.Core().V1().Nodes(),
-		Events: events, Env: loop.Env{Clock: clock, Log: zap.NewNop()},
+		Base: Base{
+			Kube: client, VirtualNodes: liqos.Offloading().V1beta1().VirtualNodes(), Nodes: kubes.Core().V1().Nodes(),
+			Events: events, Env: loop.Env{Clock: clock, Log: zap.NewNop()},
+		},
+		Requests: kubes.Certificates().V1().CertificateSigningRequests(),
 	})
 	for _, vn := range vns {
 		require.NoError(t, liqos.Offloading().V1beta1().VirtualNodes().Informer().GetIndexer().Add(vn))

@@ -30,19 +30,29 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
+// Base is what the loops of virtual nodes in the controller have in common.
+type Base struct {
+	loop.Env
+
+	// Kube writes objects, and reads live where a cache may be stale.
+	Kube kubernetes.Interface
+	// VirtualNodes covers all namespaces, Nodes all Nodes.
+	VirtualNodes offloadinginformers.VirtualNodeInformer
+	Nodes        coreinformers.NodeInformer
+	// Events records events on VirtualNodes.
+	Events record.EventRecorder
+}
+
 // Config is the input of NewLifecycle. All fields are required unless their comment says
 // otherwise.
 type Config struct {
-	loop.Env
+	Base
 
-	// Kube and Liqo write objects, and read live where a cache may be stale.
-	Kube kubernetes.Interface
+	// Liqo writes objects, and reads live where a cache may be stale.
 	Liqo versioned.Interface
 
-	// VirtualNodes and NamespaceMaps cover all namespaces, Nodes all Nodes.
-	VirtualNodes  offloadinginformers.VirtualNodeInformer
+	// NamespaceMaps covers all namespaces.
 	NamespaceMaps offloadinginformers.NamespaceMapInformer
-	Nodes         coreinformers.NodeInformer
 	// Deployments, Budgets, ServiceAccounts, RoleBindings and ClusterRoleBindings cover all
 	// namespaces. The informers may be restricted to objects with the label
 	// liqo.io/virtual-node.
@@ -62,9 +72,6 @@ type Config struct {
 	// Wanted reports, by a live read, whether this cluster uses the capacity that a provider
 	// offers; nil: never.
 	Wanted func(ctx context.Context, clusterID string) (bool, error)
-
-	// Events records events on VirtualNodes.
-	Events record.EventRecorder
 }
 
 // VirtualKubeletDefaults describes the vkubelets that the controller deploys.

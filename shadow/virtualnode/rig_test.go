@@ -91,13 +91,15 @@ func newRig(t *testing.T, liqo []runtime.Object, kube ...runtime.Object) *rig {
 	r.liqos = externalversions.NewSharedInformerFactory(r.liqo, 0)
 	core, rbac := r.kubes.Core().V1(), r.kubes.Rbac().V1()
 	l, err := NewLifecycle(Config{
-		Kube: r.kube, Liqo: r.liqo,
-		VirtualNodes:  r.liqos.Offloading().V1beta1().VirtualNodes(),
-		NamespaceMaps: r.liqos.Offloading().V1beta1().NamespaceMaps(),
-		Nodes:         core.Nodes(), Deployments: r.kubes.Apps().V1().Deployments(), Budgets: r.kubes.Policy().V1().PodDisruptionBudgets(), ServiceAccounts: core.ServiceAccounts(),
+		Base: Base{
+			Kube: r.kube, VirtualNodes: r.liqos.Offloading().V1beta1().VirtualNodes(), Nodes: core.Nodes(),
+			Events: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
+		},
+		Liqo: r.liqo, NamespaceMaps: r.liqos.Offloading().V1beta1().NamespaceMaps(),
+		Deployments: r.kubes.Apps().V1().Deployments(), Budgets: r.kubes.Policy().V1().PodDisruptionBudgets(), ServiceAccounts: core.ServiceAccounts(),
 		RoleBindings: rbac.RoleBindings(), ClusterRoleBindings: rbac.ClusterRoleBindings(),
 		VirtualKubelet: VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 2, Args: []string{"--clusterID=rome"}, ImagePullPolicy: corev1.PullIfNotPresent},
-		Events:         r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()}, Drain: usualDrain(),
+		Drain:          usualDrain(),
 	})
 	require.NoError(t, err)
 	r.Lifecycle = l
