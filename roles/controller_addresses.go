@@ -15,8 +15,7 @@ func (c *controller) remapper() endpoints.Remapper {
 		return unmapped{}
 	}
 	remap := exchange.NewRemapper(exchange.RemapConfig{
-		Connections: c.liqo.Networking().V1beta1().Connections(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
-		Client: c.home.plain.liqo, Env: c.env.component(),
+		Base: c.networkBase(c.home.plain), Connections: c.liqo.Networking().V1beta1().Connections(),
 	})
 	c.actors = append(c.actors, Actor{Name: "addresses", Run: remap.Run})
 	return remap
@@ -49,12 +48,10 @@ func (unmapped) Subscribe(func(string)) cache.InformerSynced { return func() boo
 func (c *controller) addAddresses() {
 	cfg := c.env.Config
 	ips := exchange.IPConfig{
-		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, IPs: c.liqo.IPAM().V1alpha1().IPs(), Known: c.knownRanges,
+		Base: c.networkBase(c.home.fenced), Kube: c.home.plain.kube, IPs: c.liqo.IPAM().V1alpha1().IPs(), Known: c.knownRanges,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
-		Off:             !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",
-		NoIPAM:          !cfg.Networking.Enabled,
-		Env:             c.env.component(),
+		Off:    !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",
+		NoIPAM: !cfg.Networking.Enabled,
 	}
 	if cfg.Networking.Enabled && cfg.Networking.ExternalEndpoints {
 		ips.Slices = c.own.Discovery().V1().EndpointSlices()

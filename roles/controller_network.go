@@ -15,6 +15,11 @@ import (
 	"github.com/liqod/liqod/peering/link"
 )
 
+// networkBase returns what the loops of networks and addresses have in common.
+func (c *controller) networkBase(own clients) exchange.Base {
+	return exchange.Base{Env: c.env.component(), Client: own.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters()}
+}
+
 // addNetwork wires the loops that negotiate the networks of this cluster and its peers. If
 // networking.enabled is false, the loops run as well, and delete the objects that they
 // created while it was true.
@@ -26,10 +31,10 @@ func (c *controller) addNetwork() error {
 	}
 	c.ranges = own
 	cfg := exchange.NegotiationConfig{
-		ClusterID: c.env.Config.ClusterID, Off: !c.env.Config.Networking.Enabled, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
+		ClusterID: c.env.Config.ClusterID, Off: !c.env.Config.Networking.Enabled, Own: own, Gateways: c.gateways,
+		Base: c.networkBase(c.home.fenced), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
-		Networks: c.liqo.IPAM().V1alpha1().Networks(), Env: c.env.component(),
+		Networks: c.liqo.IPAM().V1alpha1().Networks(),
 	}
 	c.publisher = exchange.NewPublisher(cfg)
 	c.loop("network-exchanged", exchange.NewExchange(cfg))

@@ -39,8 +39,8 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 	peers := own.Core().V1beta1().ForeignClusters()
 	allocator, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: config.Prefixes(cfg.Pools), Keep: perPeer(env.Config, peers.Lister(), func(c config.Config) []netip.Prefix { return config.Prefixes(c.IPAM.Keep) }), External: config.Prefixes(network.ExternalCIDRs), Reserved: ranges,
-		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(), ForeignClusters: peers,
-		Env: env.component(),
+		Base:     exchange.Base{Env: env.component(), Client: h.fenced.liqo, ForeignClusters: peers},
+		Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 	})
 	if err != nil {
 		return Parts{}, err

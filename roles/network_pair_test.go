@@ -79,19 +79,18 @@ func (s *side) wire(key string) {
 	own, err := newRanges(cfg, nodes, nodes.Discovery().V1().EndpointSlices(), zap.NewNop())
 	require.NoError(s.t, err)
 	gateways := oneGateway{networkingv1beta1.Gateway{Name: "gw", Number: 1, PublicKey: key}}
+	base := exchange.Base{Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()}, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters()}
 	network := exchange.NegotiationConfig{
-		ClusterID: s.id, Own: own, Gateways: gateways, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
+		Base: base, ClusterID: s.id, Own: own, Gateways: gateways,
 		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(), Networks: claims.Networks(),
 		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(),
-		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	}
 	s.publish = exchange.NewPublisher(network)
 	answers := exchange.NewExchange(network)
 	ipam, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: func(string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
 		External: config.Prefixes(cfg.ExternalCIDRs),
-		Reserved: own, Client: s.liqo, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(), ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
-		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
+		Base:     base, Reserved: own, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(),
 	})
 	require.NoError(s.t, err)
 	s.standing = exchange.NewNetworkStatus(network)

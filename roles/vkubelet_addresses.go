@@ -29,8 +29,8 @@ func (v *vkubelet) watchAddresses() error {
 	}
 	v.clusters = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithTransform(networkingOf))
 	v.remap = exchange.NewRemapper(exchange.RemapConfig{
-		Connections: v.tenant.Networking().V1beta1().Connections(), ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters(),
-		Client: v.home.plain.liqo, Env: v.env.component(),
+		Base:        exchange.Base{Env: v.env.component(), Client: v.home.plain.liqo, ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters()},
+		Connections: v.tenant.Networking().V1beta1().Connections(),
 	})
 	v.remap.Subscribe(v.tellRemapped)
 	_, err := v.tenant.IPAM().V1alpha1().IPs().Informer().AddEventHandler(store.OnChange(v.addressChanged))

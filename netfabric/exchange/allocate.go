@@ -13,8 +13,6 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
@@ -43,7 +41,7 @@ type Reserved interface {
 
 // AllocateConfig configures an Allocator.
 type AllocateConfig struct {
-	loop.Env
+	Base // Keep may follow the trust in a peer, which ForeignClusters have
 
 	// Pools are the ranges for Networks that cannot get the range of their spec.cidr, in this
 	// order.
@@ -57,14 +55,10 @@ type AllocateConfig struct {
 	// Reserved finds the ranges that no Network gets.
 	Reserved Reserved
 
-	// Client is of this cluster.
-	Client versioned.Interface
 	// The informers are of this cluster and of all namespaces.
 	Networks     ipaminformers.NetworkInformer
 	IPs          ipaminformers.IPInformer
 	AddressPools ipaminformers.AddressPoolInformer
-	// ForeignClusters has all of them: Keep may follow the trust in a peer.
-	ForeignClusters coreinformers.ForeignClusterInformer
 }
 
 // Allocator gives ranges to Networks and addresses to IPs. Each allocation is recorded in an

@@ -12,8 +12,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	liqoinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
@@ -37,15 +35,13 @@ func APIServerIP(virtualNode string) string { return virtualNode + "-api-server"
 // IPConfig configures what keeps IPs: an APIServer and Endpoints. The informers are of this cluster and of all
 // namespaces.
 type IPConfig struct {
-	loop.Env
+	Base
 
-	// Kube reads APIServerService, and the EndpointSlices of a namespace before IPs are deleted. Liqo writes IPs.
-	Kube            kubernetes.Interface
-	Liqo            versioned.Interface
-	VirtualNodes    offloadinginformers.VirtualNodeInformer
-	IPs             ipaminformers.IPInformer
-	ForeignClusters liqoinformers.ForeignClusterInformer
-	Offloadings     offloadinginformers.NamespaceOffloadingInformer
+	// Kube reads APIServerService, and the EndpointSlices of a namespace before IPs are deleted. Client writes IPs.
+	Kube         kubernetes.Interface
+	VirtualNodes offloadinginformers.VirtualNodeInformer
+	IPs          ipaminformers.IPInformer
+	Offloadings  offloadinginformers.NamespaceOffloadingInformer
 	// Slices is the informer of EndpointSlices. It is nil if no endpoint gets an IP: those from a time when
 	// they did are deleted.
 	Slices discoveryinformers.EndpointSliceInformer
@@ -117,7 +113,7 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	case !wanted && (have == nil || !metav1.IsControlledBy(have, vn)):
 		return nil
 	case !wanted:
-		return store.Delete(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace), have)
+		return store.Delete(ctx, "the IP of the API server", a.cfg.Client.IPAMV1alpha1().IPs(have.Namespace), have)
 	case have == nil:
 		return a.create(ctx, vn)
 	}
@@ -145,7 +141,7 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 			Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: homePort}},
 		},
 	}
-	return write(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace), nil, ip)
+	return write(ctx, "the IP of the API server", a.cfg.Client.IPAMV1alpha1().IPs(ip.Namespace), nil, ip)
 }
 
 // lift takes the finalizer of role ipam from an IP that is being deleted, where none runs.
@@ -153,7 +149,7 @@ func (c IPConfig) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
 	if !c.NoIPAM {
 		return nil // its end is an event
 	}
-	_, err := store.SetFinalizer(ctx, c.Liqo.IPAMV1alpha1().IPs(ip.Namespace), ip, ipamv1alpha1.IPFinalizer, false, "")
+	_, err := store.SetFinalizer(ctx, c.Client.IPAMV1alpha1().IPs(ip.Namespace), ip, ipamv1alpha1.IPFinalizer, false, "")
 	return store.IgnoreNotFound(err)
 }
 

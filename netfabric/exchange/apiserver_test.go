@@ -42,8 +42,8 @@ func TestAPIServer(t *testing.T) {
 	kubetest.WatchFromList(liqo)
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
 	a := NewAPIServer(IPConfig{
-		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
+		Base: Base{Env: loop.Env{Log: zap.NewNop()}, Client: liqo, ForeignClusters: own.Core().V1beta1().ForeignClusters()},
+		Kube: core, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), IPs: own.IPAM().V1alpha1().IPs(),
 	})
 	require.Zero(t, len(liqo.Actions())+len(core.Actions()), "NewAPIServer starts nothing")
 	own.Start(t.Context().Done())
@@ -89,8 +89,8 @@ func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) 
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
 	a := NewAPIServer(IPConfig{
-		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
+		Base: Base{Env: loop.Env{Log: zap.NewNop()}, Client: liqo, ForeignClusters: own.Core().V1beta1().ForeignClusters()},
+		Kube: core, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), IPs: own.IPAM().V1alpha1().IPs(),
 	})
 	require.NoError(t, a.cfg.VirtualNodes.Informer().GetIndexer().Add(milanNode()))
 	return a

@@ -92,10 +92,10 @@ func (b *bench) replica(change ...func(*check.Own)) *replica {
 	ranges, err := NewRanges(RangesConfig{Given: own, Nodes: r.core.Core().V1().Nodes(), Log: zap.NewNop()})
 	require.NoError(b.t, err)
 	cfg := NegotiationConfig{
-		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
-		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
+		ClusterID: "rome", Own: ranges, Gateways: r.gateways,
+		Base: Base{Env: loop.Env{Clock: b.clk, Log: zap.NewNop()}, Client: r.liqo, ForeignClusters: r.factory.Core().V1beta1().ForeignClusters()}, Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),
-		Offloadings: r.factory.Offloading().V1beta1().NamespaceOffloadings(), Env: loop.Env{Clock: b.clk, Log: zap.NewNop()},
+		Offloadings: r.factory.Offloading().V1beta1().NamespaceOffloadings(),
 	}
 	r.exchange = NewExchange(cfg)
 	r.publish = NewPublisher(cfg)

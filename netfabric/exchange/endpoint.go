@@ -154,7 +154,7 @@ func (e *Endpoints) sync(ctx context.Context, key loop.Key) error {
 
 // keep creates, updates or deletes an IP. have is nil if it does not exist, and want is nil if it is not wanted.
 func (e *Endpoints) keep(ctx context.Context, have, want *ipamv1alpha1.IP) error {
-	client, next := e.cfg.Liqo.IPAMV1alpha1().IPs(cmp.Or(have, want).Namespace), want
+	client, next := e.cfg.Client.IPAMV1alpha1().IPs(cmp.Or(have, want).Namespace), want
 	switch {
 	case have == nil:
 	case have.DeletionTimestamp != nil:

@@ -37,8 +37,8 @@ func endpointsRig(t *testing.T, core *corefake.Clientset, liqo *fake.Clientset, 
 	t.Helper()
 	kube, own := informers.NewSharedInformerFactory(core, 0), externalversions.NewSharedInformerFactory(liqo, 0)
 	cfg := IPConfig{
-		Kube: core, Liqo: liqo, Slices: kube.Discovery().V1().EndpointSlices(), Offloadings: own.Offloading().V1beta1().NamespaceOffloadings(),
-		IPs: own.IPAM().V1alpha1().IPs(), Known: func() ([]netip.Prefix, error) { return ranges("10.70.0.0/16", "10.80.0.0/16", "10.1.0.0/16"), nil }, Env: loop.Env{Log: zap.NewNop()},
+		Base: Base{Env: loop.Env{Log: zap.NewNop()}, Client: liqo}, Kube: core, Slices: kube.Discovery().V1().EndpointSlices(), Offloadings: own.Offloading().V1beta1().NamespaceOffloadings(),
+		IPs: own.IPAM().V1alpha1().IPs(), Known: func() ([]netip.Prefix, error) { return ranges("10.70.0.0/16", "10.80.0.0/16", "10.1.0.0/16"), nil },
 	}
 	if off {
 		cfg.Slices, cfg.NoIPAM = nil, true

@@ -27,9 +27,19 @@ type Gateways interface {
 	Subscribe(f func())
 }
 
+// Base is what the loops and the Remapper have in common.
+type Base struct {
+	loop.Env
+
+	// Client is of this cluster.
+	Client versioned.Interface
+	// ForeignClusters has all of them.
+	ForeignClusters informers.ForeignClusterInformer
+}
+
 // NegotiationConfig configures what negotiates networks with peers: a Publisher, an Exchange and a NetworkStatus.
 type NegotiationConfig struct {
-	loop.Env
+	Base
 
 	// ClusterID is this cluster's id.
 	ClusterID string
@@ -40,13 +50,10 @@ type NegotiationConfig struct {
 	Own      *Ranges
 	Gateways Gateways
 
-	// Client is of this cluster.
-	Client versioned.Interface
 	// The informers are of this cluster and of all namespaces, and have all objects.
-	ForeignClusters informers.ForeignClusterInformer
-	Offers          sharinginformers.ResourceOfferInformer
-	Configurations  networkinginformers.ConfigurationInformer
-	Networks        ipaminformers.NetworkInformer
+	Offers         sharinginformers.ResourceOfferInformer
+	Configurations networkinginformers.ConfigurationInformer
+	Networks       ipaminformers.NetworkInformer
 	// Connections and Offloadings say which peers packets are forwarded between.
 	Connections networkinginformers.ConnectionInformer
 	Offloadings offloadinginformers.NamespaceOffloadingInformer

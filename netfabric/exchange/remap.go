@@ -14,8 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -27,14 +25,10 @@ import (
 
 // RemapConfig configures a Remapper.
 type RemapConfig struct {
-	loop.Env
+	Base // Client reads anew what is absent from the caches
 
 	// Connections has at least those of the peers that the Remapper is used for.
 	Connections networkinginformers.ConnectionInformer
-	// ForeignClusters has all of them.
-	ForeignClusters coreinformers.ForeignClusterInformer
-	// Client reads anew what is absent from the caches.
-	Client versioned.Interface
 }
 
 // vanishedHold is how long the last translation of a peer counts when its Connection is gone:

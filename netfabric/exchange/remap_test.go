@@ -68,8 +68,8 @@ func newRemapRig(t *testing.T, client *fake.Clientset) remapRig {
 	factory := externalversions.NewSharedInformerFactory(client, 0)
 	clk := clocktesting.NewFakeClock(noon)
 	r := NewRemapper(RemapConfig{
-		Connections: factory.Networking().V1beta1().Connections(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(),
-		Client: client, Env: loop.Env{Clock: clk, Log: zap.NewNop()},
+		Connections: factory.Networking().V1beta1().Connections(),
+		Base:        Base{Env: loop.Env{Clock: clk, Log: zap.NewNop()}, Client: client, ForeignClusters: factory.Core().V1beta1().ForeignClusters()},
 	})
 	return remapRig{r, t, factory, clk}
 }

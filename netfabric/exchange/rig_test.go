@@ -93,8 +93,8 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 	cfg := AllocateConfig{
 		Pools: ranges("10.80.0.0/14", "fd80::/46"), Keep: keepsAll, External: ranges("10.70.0.0/27", "fd70::/123"),
 		Reserved: &fixedRanges{list: []ipamv1alpha1.NamedRange{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
-		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(),
-		Env: loop.Env{Clock: r.clk, Log: zap.NewNop()},
+		Base:     Base{Env: loop.Env{Clock: r.clk, Log: zap.NewNop()}, Client: client, ForeignClusters: factory.Core().V1beta1().ForeignClusters()},
+		Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 	}
 	for _, c := range change {
 		c(&cfg)
