@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"regexp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -465,11 +464,31 @@ func Selected(o *offloadingv1beta1.NamespaceOffloading) iter.Seq2[string, *metav
 	}
 }
 
-// passingTexts are the parts of a status that change while only time passes: its messages, and how far moves of data are.
-var passingTexts = regexp.MustCompile(`"(message|cause|fix|state|kept)":"(\\.|[^"\\])*"`)
-
-// Key changes when the status changes in more than the times in its messages.
+// Key changes when the status changes in more than its messages and how far moves of data are: these change while only
+// time passes.
 func (s *Status) Key() string {
-	text, _ := json.Marshal(s) // of texts and numbers
-	return passingTexts.ReplaceAllString(string(text), "")
+	out, finding := *s, func(f *Finding) { f.Message, f.Fix = "", "" }
+	out.Kept, out.Problems, out.Warnings = "", textless(s.Problems, finding), textless(s.Warnings, finding)
+	out.Roles = textless(s.Roles, func(r *Role) { r.Message = "" })
+	out.Moves = textless(s.Moves, func(m *Move) { m.State = "" })
+	out.Peers = textless(s.Peers, func(p *Peer) {
+		p.Message, p.Conditions = "", textless(p.Conditions, func(c *metav1.Condition) { c.Message = "" })
+		p.Offers = textless(p.Offers, func(o *Offer) { o.Message = "" })
+		p.VirtualNodes = textless(p.VirtualNodes, func(n *VirtualNode) { n.Message = "" })
+	})
+	out.Namespaces = textless(s.Namespaces, func(n *Namespace) {
+		n.Message, n.NoNode.Cause = "", ""
+		n.Peers = textless(n.Peers, func(p *NamespacePeer) { p.Message, p.PodCounts.Cause = "", "" })
+	})
+	text, _ := json.Marshal(out) // of texts and numbers
+	return string(text)
+}
+
+// textless returns a copy of items, each without the texts that drop clears.
+func textless[T any](items []T, drop func(*T)) []T {
+	out := slices.Clone(items)
+	for i := range out {
+		drop(&out[i])
+	}
+	return out
 }

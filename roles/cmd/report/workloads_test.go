@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -383,6 +384,25 @@ func TestKey(t *testing.T) {
 	require.Equal(t, before.Key(), after.Key())
 	broken(s, "a", "milan", refusing("PodRefused", "privileged"))
 	require.NotEqual(t, before.Key(), Summarize(s).Key())
+
+	s.Nodes[0].Status.Allocatable["state"] = resource.MustParse("1") // a resource with the name of a field
+	before = Summarize(s)
+	text := before.Text(false)
+	s.Nodes[0].Status.Allocatable["state"] = resource.MustParse("2")
+	require.NotEqual(t, before.Key(), Summarize(s).Key())
+	require.Equal(t, text, before.Text(false), "Key changes no status")
+
+	with := func(text string) *Status {
+		found := []Finding{{Message: text, Fix: text}}
+		return &Status{
+			Installation: Installation{Roles: []Role{{Message: text}}}, Problems: found, Warnings: found, Kept: text, Moves: []Move{{State: text}},
+			Peers: []Peer{{
+				Message: text, Conditions: []metav1.Condition{{Message: text}}, Offers: []Offer{{Message: text}}, VirtualNodes: []VirtualNode{{Message: text}},
+			}},
+			Namespaces: []Namespace{{Message: text, NoNode: PodCounts{Cause: text}, Peers: []NamespacePeer{{Message: text, PodCounts: PodCounts{Cause: text}}}}},
+		}
+	}
+	require.Equal(t, with("").Key(), with("for 3s").Key())
 }
 
 // TestUnreadIsNotNone: objects that could not be read are unknown, not absent.
