@@ -88,11 +88,9 @@ func (s spec) reason(services string) string {
 	}
 }
 
-// localPath matches a path of the machine that ran the suite.
-var localPath = regexp.MustCompile(`/tmp/[^ ]*`)
-
 // cause is the first line that the spec says of its failure.
 func (s spec) cause() string {
+	localPath := regexp.MustCompile(`/tmp/[^ ]*`) // of the machine that ran the suite
 	for line := range strings.Lines(s.Failure.Message) {
 		if line = localPath.ReplaceAllString(strings.TrimSpace(line), "…"); line != "" {
 			return line[:min(len(line), 200)]

@@ -28,8 +28,6 @@ const (
 	enough   = 2 // killers of a mutant: a test that panics hides those that would fail after it
 )
 
-var outcome = regexp.MustCompile(`(?m)^ *--- (FAIL|PASS): (.+) \(`)
-
 // trial runs the tests of a package with mutants.
 type trial struct {
 	binary, dir, run, skip string
@@ -175,6 +173,7 @@ func (t *trial) goes(name string) bool {
 
 // rows returns the tests with an outcome; instead of a test its subtests that have it.
 func rows(out, of string) (names []string) {
+	outcome := regexp.MustCompile(`(?m)^ *--- (FAIL|PASS): (.+) \(`)
 	for _, match := range outcome.FindAllStringSubmatch(out, -1) {
 		if match[1] == of {
 			names = append(names, match[2])

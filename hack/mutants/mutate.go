@@ -43,11 +43,6 @@ func mutantValue[T any](n int, original, other T) T {
 }
 `
 
-// others are the operators that mutants have instead.
-var others = map[token.Token]string{
-	token.LAND: "||", token.LOR: "&&", token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">",
-}
-
 var (
 	number = regexp.MustCompile(`^(u?int\d*|byte)$`)
 	name   = regexp.MustCompile(`^\w+$`)
@@ -210,7 +205,9 @@ func (m *mutator) expression(e ast.Expr) {
 		if m.info.Types[n].Value != nil {
 			return
 		}
-		if op := others[n.Op]; op != "" {
+		if op := map[token.Token]string{
+			token.LAND: "||", token.LOR: "&&", token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">",
+		}[n.Op]; op != "" {
 			other := "(" + m.source(n.X) + op + " " + m.source(n.Y) + ")"
 			m.add(n, op+" in "+m.source(n), "(mutantIs(%d) && "+other+" || !mutantIs(%d) && (", "))")
 		}
