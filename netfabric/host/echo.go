@@ -86,10 +86,12 @@ type EchoConfig struct {
 	// OnChange takes each changed state, in order, and never the first one: a new gateway is
 	// Unknown with ReasonNotAnswered. Run's goroutine calls it and sends no probes meanwhile, so
 	// it must not block; it may call Set and State. A gateway that Set is just removing may be
-	// reported once more. turn: the state calls for another choice of gateways than the one before.
-	OnChange func(p EchoPeer, s EchoState, turn bool)
-	Metrics  *ProbeMetrics
-	Clock    clock.WithTicker
+	// reported once more.
+	OnChange func(p EchoPeer, s EchoState)
+	// OnTurn is called like OnChange, when another gateway may be better than before.
+	OnTurn  func()
+	Metrics *ProbeMetrics
+	Clock   clock.WithTicker
 }
 
 // Echo probes gateways of peers through the tunnels to them, and answers their probes. It
@@ -267,7 +269,7 @@ func (e *Echo) take(packet []byte, from netip.Addr) (answer []byte) {
 		e.cfg.Metrics.garbage.WithLabelValues(string(garbage)).Inc()
 	}
 	t.pulse.judge(now)
-	if t.changed(t.state(now), now) {
+	if changed, turn := t.changed(t.state(now), now); changed || turn {
 		e.news.Notify() // Run reports it
 	}
 	return answer
@@ -388,13 +390,18 @@ func (e *Echo) report() {
 	for _, t := range e.sorted() {
 		e.mu.Lock()
 		state := t.state(now)
-		changed, turn := t.changed(state, now), t.choosesAnew(state)
+		changed, turn := t.changed(state, now)
 		if changed {
 			t.reported, t.reportedAt = state, now
+		} else if turn {
+			t.reported.Since = state.Since
 		}
 		e.mu.Unlock()
 		if changed {
-			e.cfg.OnChange(t.peer, state, turn)
+			e.cfg.OnChange(t.peer, state)
+		}
+		if turn {
+			e.cfg.OnTurn()
 		}
 	}
 }

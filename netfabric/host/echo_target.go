@@ -86,26 +86,22 @@ func (t *target) read(packet []byte) (Probe, ProbeGarbage) {
 	return in, garbage
 }
 
-// changed reports whether the state s differs from the reported one. After a pause of the process
-// the next answer has two Intervals to arrive: then nothing has changed.
-func (t *target) changed(s EchoState, now time.Time) bool {
+// changed reports whether the state s differs from the reported one, and turn whether another gateway may be
+// better by it: also where the verdict is as it was reported, but was another one in between. After a pause of
+// the process the next answer has two Intervals to arrive: then nothing is to be reported.
+func (t *target) changed(s EchoState, now time.Time) (changed, turn bool) {
 	have := t.reported
 	if p := t.pulse; s.Reason == reasons.ProcessPaused {
 		p.resume(now)
 		if p.waited <= 2*p.timing.Interval {
-			return false
+			return false, false
 		}
 	}
+	turn = s.Verdict != have.Verdict || s.Since != have.Since || s.Away != have.Away
 	if s.Verdict != have.Verdict || s.APIServer != have.APIServer || s.Away != have.Away || s.Reason != have.Reason {
-		return true
+		return true, turn
 	}
-	return now.Sub(t.reportedAt) >= rttEvery && doubled(have.RTT, s.RTT)
-}
-
-// choosesAnew reports whether another gateway may be better by the state s than by the reported one.
-func (t *target) choosesAnew(s EchoState) bool {
-	have := t.reported
-	return s.Verdict != have.Verdict || s.Since != have.Since || s.Away != have.Away
+	return now.Sub(t.reportedAt) >= rttEvery && doubled(have.RTT, s.RTT), turn
 }
 
 // doubled reports whether a round trip time has doubled or halved.

@@ -146,6 +146,7 @@ type gateway struct {
 	server  health.Verdict
 	bytes   func() uint64
 	changes []EchoState
+	turns   int
 	at      []time.Duration
 }
 
@@ -219,7 +220,8 @@ func build(t *testing.T, conn ProbeSocket, port uint16, one, other person) *gate
 			}
 			return map[string]kernel.Peer{public: {Received: g.bytes()}}
 		},
-		OnChange: func(p EchoPeer, s EchoState, _ bool) {
+		OnTurn: func() { g.turns++ },
+		OnChange: func(p EchoPeer, s EchoState) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			require.Equal(t, g.peer, p)
@@ -456,7 +458,8 @@ func TestAProcessThatStoodStill(t *testing.T) {
 	})
 }
 
-// TestAPauseThatAnAnswerFollows: the state that is reported stays as it is.
+// TestAPauseThatAnAnswerFollows: the state that is reported stays as it is. The gateways of the peer are chosen anew: during the
+// pause, the state of each was another one, and one of them may have been chosen by it.
 func TestAPauseThatAnAnswerFollows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -466,9 +469,13 @@ func TestAPauseThatAnAnswerFollows(t *testing.T) {
 		later(2 * time.Second)
 		state, _ := a.StateOf(a.peer)
 		require.Equal(t, reasons.ProcessPaused, state.Reason)
+		require.Equal(t, 1, a.turns)
 		a.conn.set(func(s *socket) { s.stall = 0 })
+		later(4 * time.Second)
+		require.Equal(t, 2, a.turns, "before the peer's gateway serves, which is another turn")
 		later(time.Minute)
 		require.Equal(t, []string{"Up ProbesAnswered Up"}, a.verdicts())
+		require.Equal(t, 3, a.turns)
 		state, _ = a.StateOf(a.peer)
 		require.Equal(t, health.Up, state.Verdict)
 	})

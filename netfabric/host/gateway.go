@@ -141,7 +141,7 @@ func NewGateway(cfg GatewayConfig) *GatewayHost {
 	g.echoes = &echoes{listen: cfg.Listen, failed: g.unprobed, cfg: EchoConfig{
 		ClusterID: cfg.ClusterID, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer, Metrics: cfg.Metrics, Clock: cfg.Clock,
 		Keys:    func(public string) (ProbeKeys, error) { return NewProbeKeys(g.key, public) },
-		Tunnels: g.tunnels, Nodes: g.nodes, OnChange: g.heard,
+		Tunnels: g.tunnels, Nodes: g.nodes, OnChange: g.heard, OnTurn: g.wake,
 	}}
 	g.watch()
 	if cfg.Services != nil {
@@ -435,14 +435,10 @@ func (g *GatewayHost) show(refused []Refusal, applied error, device plan.Device,
 	g.status.Wake(loop.Keys(connections)...)
 }
 
-// heard follows the state of the tunnel to a gateway. With another verdict, another gateway of the
-// peer may be better.
-func (g *GatewayHost) heard(p EchoPeer, s EchoState, turn bool) {
+// heard follows the state of the tunnel to a gateway.
+func (g *GatewayHost) heard(p EchoPeer, s EchoState) {
 	g.log.Info("the tunnel to a gateway has changed", zap.String("peer", p.Cluster), zap.String("gateway", p.Gateway),
 		zap.Stringer("verdict", s.Verdict), zap.Bool("serves", !s.Away), zap.Duration("rtt", s.RTT), zap.String("message", s.Message))
-	if turn {
-		g.wake()
-	}
 	g.status.Wake(loop.Key{Namespace: corev1beta1.TenantNamespace(p.Cluster), Name: p.Cluster})
 }
 

@@ -235,7 +235,7 @@ func TestWhatTheHostFollows(t *testing.T) {
 	require.False(t, sameOrder(c, ending))
 
 	var last target
-	turned := func(s EchoState) bool { is := last.choosesAnew(s); last.reported = s; return is }
+	turned := func(s EchoState) bool { _, is := last.changed(s, noon); last.reported = s; return is }
 	up := EchoState{Verdict: health.Up, Since: noon, RTT: time.Millisecond}
 	slower, down, again := up, up, up
 	slower.RTT = time.Second
