@@ -41,7 +41,10 @@ func (r *kindLoop[L, R]) writer(s Scope) Writer[R] {
 }
 
 func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) error {
-	c := changeOf(anyone, w.want, nil)
+	c, err := changeOf(anyone, w.want, nil)
+	if err != nil {
+		return err
+	}
 	last, now := r.lastSent(v, create), r.engine.cfg.Clock.Now()
 	if wait, _ := last.due(c, "", now); wait > 0 {
 		return loop.After(wait)
@@ -61,7 +64,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	})
 	switch {
 	case err == nil:
-		r.made(v, w, written)
+		r.made(v, w, c, written)
 	case apierrors.IsAlreadyExists(err):
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
 			return err
@@ -145,7 +148,10 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	if err != nil {
 		return err
 	}
-	c := changeOf(v.have.GetUID(), w.want, patch)
+	c, err := changeOf(v.have.GetUID(), w.want, patch)
+	if err != nil {
+		return err
+	}
 	last := r.lastSent(v, update)
 	wait, ok, err := r.repair(v, merged, last, c)
 	switch {
@@ -382,7 +388,10 @@ func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wa
 // remake deletes an object that differs in immutable fields, or that would mislead clients as
 // the provider refuses its change. The deletion triggers a new sync, which creates it again.
 func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) error {
-	c := changeOf(anyone, w.want, nil)
+	c, err := changeOf(anyone, w.want, nil)
+	if err != nil {
+		return err
+	}
 	last, now := r.lastSent(v, replace), r.engine.cfg.Clock.Now()
 	wait, ok := last.due(c, string(v.have.GetUID()), now)
 	switch {
@@ -402,11 +411,10 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 
 // made records a created object that an admission webhook has made immutable with a
 // different content. A further replacement would give the same result.
-func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) {
+func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], c change, written R) {
 	if r.Replaces == nil || !r.Replaces(written, w.want) {
 		return
 	}
-	c := changeOf(anyone, w.want, nil)
 	next := r.lastSent(v, replace)
 	if next.change != c {
 		next = sent{change: c}
@@ -416,9 +424,12 @@ func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) {
 }
 
 // changeOf returns the identity of a write. patch is nil if the whole object is sent.
-func changeOf(object types.UID, want any, patch []byte) change {
-	body, _ := json.Marshal(want) // encoding an object of an API server never fails
-	return change{object, sha256.Sum256(body), sha256.Sum256(patch)}
+func changeOf(object types.UID, want any, patch []byte) (change, error) {
+	body, err := json.Marshal(want)
+	if err != nil {
+		return change{}, fmt.Errorf("encoding the object: %w", err)
+	}
+	return change{object, sha256.Sum256(body), sha256.Sum256(patch)}, nil
 }
 
 func (r *kindLoop[L, R]) lastSent(v view[L, R], do verb) sent {
