@@ -16,14 +16,14 @@ const ingressClassAnnotation = "kubernetes.io/ingress.class"
 
 // Ingress returns the Ingress in the provider. offered are the provider's classes;
 // without a matching one the class is left to the provider's default. The error is always nil.
-func Ingress(local *networkingv1.Ingress, o ObjectOptions, offered []Class) (*networkingv1.Ingress, error) {
+func Ingress(local *networkingv1.Ingress, o ObjectOptions, offered []Class) *networkingv1.Ingress {
 	out := &networkingv1.Ingress{ObjectMeta: o.meta(&local.ObjectMeta), Spec: *local.Spec.DeepCopy()}
 	// The API server rejects an Ingress with both the annotation and the field, so the
 	// class is sent in the field only.
 	leave(&out.ObjectMeta, nil, []string{ingressClassAnnotation})
 	own := cmp.Or(value(local.Spec.IngressClassName), local.Annotations[ingressClassAnnotation])
 	out.Spec.IngressClassName = named(remoteClass(own, offered))
-	return out, nil
+	return out
 }
 
 // MergeIngress returns a copy of have that is as wanted. If want has no class, the class

@@ -34,7 +34,9 @@ func TestEveryFieldOfAnIngressHasARule(t *testing.T) {
 	t.Parallel()
 	k := kind[networkingv1.Ingress, networkingv1.Ingress]{
 		local: ingress,
-		forge: func(i *networkingv1.Ingress) (*networkingv1.Ingress, error) { return Ingress(i, objectOptions(), nil) },
+		forge: func(i *networkingv1.Ingress) (*networkingv1.Ingress, error) {
+			return Ingress(i, objectOptions(), nil), nil
+		},
 		merge: MergeIngress,
 	}
 	requireRules(t, ingressFields, k)
@@ -68,8 +70,7 @@ func TestIngressClass(t *testing.T) {
 				local.Annotations["kubernetes.io/ingress.class"] = tc.annotation
 			}
 			before := local.DeepCopy()
-			got, err := Ingress(local, objectOptions(), tc.offered)
-			require.NoError(t, err)
+			got := Ingress(local, objectOptions(), tc.offered)
 			require.Equal(t, before, local, "the argument is not changed")
 			require.Equal(t, named(tc.want), got.Spec.IngressClassName)
 			require.Equal(t, map[string]string{"note": "x", "offloading.liqo.io/reflected": `{"labels":["offloading.liqo.io/destination",` +

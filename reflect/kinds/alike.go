@@ -106,7 +106,7 @@ func Ingresses() engine.Description {
 		return c.Kube.NetworkingV1().Ingresses(namespace)
 	})
 	k.Forge = func(local *networkingv1.Ingress, s engine.Scope) (*networkingv1.Ingress, error) {
-		return forge.Ingress(local, s.ObjectOptions, s.IngressClasses)
+		return forge.Ingress(local, s.ObjectOptions, s.IngressClasses), nil
 	}
 	k.Merge, k.Misleads, k.Rest = forge.MergeIngress, forge.MisleadsIngress, forge.RestOfIngress
 	return k
