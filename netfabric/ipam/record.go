@@ -52,17 +52,17 @@ func (a Allocation) check() error {
 	switch {
 	case a.Owner == "":
 		return fmt.Errorf("%s has no owner", plan.Short(a.Given))
-	case !wellFormed(a.Given):
+	case !WellFormed(a.Given):
 		return fmt.Errorf("%s has %q, which is not a range without host bits", a.Owner, a.Given)
-	case !wellFormed(a.For) || !sameSize(a.For, a.Given):
+	case !WellFormed(a.For) || !sameSize(a.For, a.Given):
 		return fmt.Errorf("%s has %s for %q, which is not a range of that size", a.Owner, plan.Short(a.Given), a.For)
 	}
 	return nil
 }
 
-// wellFormed reports whether p can be allocated: it has no host bits, and is not the range
+// WellFormed reports whether p can be allocated: it has no host bits, and is not the range
 // of all addresses of a family.
-func wellFormed(p netip.Prefix) bool {
+func WellFormed(p netip.Prefix) bool {
 	return p.IsValid() && p.Bits() > 0 && p == p.Masked() && !p.Addr().Is4In6()
 }
 

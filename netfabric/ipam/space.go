@@ -81,7 +81,7 @@ func refuse(reason Reason, format string, args ...any) *Error {
 func New(cfg Config) (*Space, error) {
 	for _, list := range [][]netip.Prefix{cfg.Pools, cfg.Keep, prefixes(cfg.Reserved), prefixes(cfg.Refused)} {
 		for _, p := range list {
-			if !wellFormed(p) {
+			if !WellFormed(p) {
 				return nil, fmt.Errorf("%q is not a range without host bits", p)
 			}
 		}
@@ -132,7 +132,7 @@ func (s *Space) valid(req Request) error {
 	if req.Owner == "" {
 		return refuse(Invalid, "a request for %s has no owner", plan.Short(req.For))
 	}
-	if !wellFormed(req.For) {
+	if !WellFormed(req.For) {
 		return refuse(Invalid, "%q is not accepted: a range without host bits is, as 10.42.0.0/16", req.For)
 	}
 	for _, no := range s.cfg.Refused {

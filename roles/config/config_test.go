@@ -202,6 +202,18 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		"names and addresses":       {nil, []string{"--webhook.hosts=hooks.example.com,10.0.0.1,fd00::1", "--vkubelet.nodeAddress=fd00::1"}, ""},
 		"a port alone":              {nil, []string{"--vkubelet.homeAPIServer=:6443"}, `vkubelet.homeAPIServer: ":6443" is not accepted (from flag --vkubelet.homeAPIServer): host:port, as in 192.0.2.1:6443, or ""`},
 		"hosts with ports":          {[]string{"LIQOD_VKUBELET_HOMEAPISERVER=[2001:db8::1]:443"}, []string{"--vkubelet.homeAPIServer=api.rome.example:6443"}, ""},
+		"all addresses kept":        {nil, []string{"--ipam.keep=10.0.0.0/8,0.0.0.0/0"}, `ipam.keep: [10.0.0.0/8 0.0.0.0/0] is not accepted (from flag --ipam.keep): a list, each element a CIDR without host bits and longer than /0, as 10.42.0.0/16`},
+		"a pool of all addresses":   {nil, []string{"--ipam.pools=::/0"}, `ipam.pools: [::/0] is not accepted (from flag --ipam.pools): a list, each element a CIDR without host bits and longer than /0, as 10.42.0.0/16`},
+		"the fastest probes":        {nil, []string{"--gateway.probe.interval=10ms", "--gateway.probe.silence=100ms", "--gateway.probe.answers=1"}, ""},
+		"the slowest probes":        {nil, []string{"--gateway.probe.interval=1m", "--gateway.probe.silence=10m", "--gateway.probe.answers=1000"}, ""},
+		"probes too fast":           {nil, []string{"--gateway.probe.interval=9ms"}, `gateway.probe.interval: "9ms" is not accepted (from flag --gateway.probe.interval): a duration with its unit, from 10ms to 1m`},
+		"probes too slow":           {nil, []string{"--gateway.probe.interval=61s"}, `gateway.probe.interval: "61s" is not accepted (from flag --gateway.probe.interval): a duration with its unit, from 10ms to 1m`},
+		"too short a silence":       {nil, []string{"--gateway.probe.silence=99ms"}, `gateway.probe.silence: "99ms" is not accepted (from flag --gateway.probe.silence): a duration with its unit, from 100ms to 10m`},
+		"too long a silence":        {nil, []string{"--gateway.probe.silence=601s"}, `gateway.probe.silence: "601s" is not accepted (from flag --gateway.probe.silence): a duration with its unit, from 100ms to 10m`},
+		"four intervals of silence": {nil, []string{"--gateway.probe.interval=1s", "--gateway.probe.silence=4s"}, ""},
+		"silence below that":        {nil, []string{"--gateway.probe.interval=1s", "--gateway.probe.silence=3999ms"}, "gateway.probe.silence: 3.999s is not accepted: at least four times gateway.probe.interval, which is 1s"},
+		"no answer":                 {nil, []string{"--gateway.probe.answers=0"}, `gateway.probe.answers: "0" is not accepted (from flag --gateway.probe.answers): a whole number from 1 to 1000`},
+		"too many answers":          {nil, []string{"--gateway.probe.answers=1001"}, `gateway.probe.answers: "1001" is not accepted (from flag --gateway.probe.answers): a whole number from 1 to 1000`},
 		"wrong element of a list":   {nil, []string{"--controller.runtimeClasses=gvisor,A B"}, `controller.runtimeClasses: [gvisor A B] is not accepted (from flag --controller.runtimeClasses): a list, each element the name of an object (a-z, 0-9, - and ., at most 253 characters)`},
 	} {
 		t.Run(name, func(t *testing.T) {

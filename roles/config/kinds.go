@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -216,7 +217,15 @@ func addressRange() kind {
 	})
 }
 
-// Prefixes reads ranges that addressRange has accepted.
+// allocatable accepts a range that role ipam may allocate from.
+func allocatable() kind {
+	return text("range", "a CIDR without host bits and longer than /0, as 10.42.0.0/16", func(s string) bool {
+		r, err := netip.ParsePrefix(s)
+		return err == nil && ipam.WellFormed(r)
+	})
+}
+
+// Prefixes reads ranges that addressRange or allocatable has accepted.
 func Prefixes(ranges []string) []netip.Prefix { return ipamv1alpha1.Ranges(ranges) }
 
 func certificates() kind {

@@ -166,8 +166,8 @@ var rules = map[string]kind{
 	"networking.reach":             oneOf(ReachShared, ReachAll),
 	"networking.externalEndpoints": boolean(),
 
-	"ipam.keep":  list(addressRange()),
-	"ipam.pools": list(addressRange()),
+	"ipam.keep":  list(allocatable()),
+	"ipam.pools": list(allocatable()),
 
 	"gateway.keySecret":        objectName().orEmpty(),
 	"gateway.stateDir":         directory(),
