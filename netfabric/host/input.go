@@ -416,8 +416,8 @@ func (b *builder) fit() (plan.Input, []Refusal) {
 }
 
 // attempt is the Input with some peers, and with the IPs that are valid beside them. An IP that leads
-// to an address within the view of an older Connection is left out: else whoever may write an IP could
-// cut a peer off. Within that of a younger one, the IP stays, and the check refuses the Connection.
+// to an address within the view of an older Connection is left out: else a client with the right to write IPs
+// could cut a peer off. Within that of a younger one, the IP stays, and the check refuses the Connection.
 func (b *builder) attempt(peers []candidate) (in plan.Input, dropped []Refusal) {
 	in = b.with(peers)
 	taken := map[netip.Addr]bool{}

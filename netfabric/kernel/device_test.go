@@ -149,7 +149,7 @@ func TestDelta(t *testing.T) {
 	}
 }
 
-// What wgctrl is told as a Config, wireguard-go is told as a text.
+// wireguard-go takes the configuration of a device as a text, with all that a Config of wgctrl has.
 func TestConfigText(t *testing.T) {
 	t.Parallel()
 	key, keepalive := wgtypes.Key{8, 31: 64}, 25*time.Second
