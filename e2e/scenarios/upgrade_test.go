@@ -25,8 +25,7 @@ import (
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
-// lastRelease is the commit that clusters are upgraded from: the last release, or until there
-// is one a commit in its place.
+// lastRelease is the file with the commit of the last release, which clusters are upgraded from.
 const lastRelease = "testdata/last-release"
 
 func releasedCommit(t *testing.T) string {
@@ -66,7 +65,6 @@ func TestUpgrade(t *testing.T) {
 	w.start(t)
 
 	w.bring(t, w.milan, sites.Tree, "the provider is new, the consumer old")
-	w.adopted(t)
 	w.bring(t, w.rome, sites.Tree, "both are new")
 	if !*all {
 		t.Log("the way back, and the other order, are left to make test-all")
@@ -104,21 +102,6 @@ func (w *upgraded) bring(t *testing.T, s *site.Site, to site.Version, state stri
 	require.NoError(t, s.Upgrade(ctx, to), state)
 	t.Logf("%s is at %s: %s", s.Name, to.Tag, time.Since(begin).Round(time.Millisecond))
 	w.works(t, state)
-}
-
-// adopted requires that a provider treats a twin namespace of the earlier version as its own ones.
-func (w *upgraded) adopted(t *testing.T) {
-	t.Helper()
-	within(t, longest, "the twin namespace is marked and bounded", func(ctx context.Context) error {
-		twin, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "shop-rome", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if twin.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] == "" {
-			return fmt.Errorf("twin namespace shop-rome has the annotations %v", twin.Annotations)
-		}
-		return second(w.milan.Client().CoreV1().ResourceQuotas("shop-rome").Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
-	})
 }
 
 // identity returns what rome shows in milan.

@@ -162,11 +162,10 @@ func (s *Site) values(more map[string]any) map[string]any {
 	if s.sites.Full == nil {
 		settings["webhook"] = map[string]any{"hosts": []string{loopback}, "drain": "0s"} // no Service leads to it
 		// All peers have one address, of the loopback device.
-		authentication := map[string]any{"requestsPerAddress": 6000, "requestsPerMinute": 6000}
-		if s.version.Tag == s.sites.Tree.Tag { // the last release does not know the setting
-			authentication["acceptRanges"] = []string{"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}
+		settings["authentication"] = map[string]any{
+			"requestsPerAddress": 6000, "requestsPerMinute": 6000,
+			"acceptRanges": []string{"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"},
 		}
-		settings["authentication"] = authentication
 	}
 	merge(settings, s.sites.Settings)
 	values := map[string]any{
