@@ -300,7 +300,6 @@ func TestNodePortsOfVirtualNodes(t *testing.T) {
 		want   []string
 	}{
 		"a vkubelet":              {[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8")}, nil, []string{"10.244.1.8:30080", "10.244.1.8:30443"}},
-		"from before 0.1.0":       {[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8")}, func(n *corev1.Node) { n.Spec.ProviderID = "liqod://milan/milan" }, []string{"10.244.1.8:30080", "10.244.1.8:30443"}},
 		"on another node":         {nil, nil, nil},
 		"a pod of a user":         {[]*corev1.Pod{podOf("shop", "", "10.244.1.8")}, nil, nil},
 		"a vkubelet of another":   {[]*corev1.Pod{podOf("liqo-tenant-oslo", "", "10.244.1.8")}, nil, nil},

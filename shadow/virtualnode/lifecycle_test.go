@@ -93,25 +93,9 @@ func TestConditionsFollow(t *testing.T) {
 	require.True(t, since.Equal(ptr.To(r.condition(t, "VirtualKubelet").LastTransitionTime)))
 }
 
-// TestNodeFromBefore010: a Node whose providerID has the former form still belongs to its
-// VirtualNode, since the field is immutable. The condition says how to end it.
-func TestNodeFromBefore010(t *testing.T) {
-	node := ourNode(corev1.ConditionTrue)
-	node.Spec.ProviderID = "liqod://milano/milan"
-	r := newRig(t, objects(virtualNode(held), namespaceMap()), node)
-	r.turn(t, milan)
-	c := r.condition(t, "Ready")
-	require.Equal(t, metav1.ConditionTrue, c.Status)
-	require.Contains(t, c.Message, "milano answers; its providerID liqod://milano/milan is from before 0.1.0")
-	require.Contains(t, c.Message, "kubectl delete node milan")
-
-	node.Spec.ProviderID = "liqod://torino/milan"
-	r = newRig(t, objects(virtualNode(), namespaceMap()), node)
-	r.turn(t, milan)
-	require.Equal(t, reasons.NameTaken, r.condition(t, "Ready").Reason)
-}
-
 func TestRefusals(t *testing.T) {
+	ofTorino := ourNode(corev1.ConditionTrue)
+	ofTorino.Spec.ProviderID = "liqo://torino/milan"
 	for name, tc := range map[string]struct {
 		vn     *offloadingv1beta1.VirtualNode
 		others []runtime.Object
@@ -123,7 +107,8 @@ func TestRefusals(t *testing.T) {
 			vn:     virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.ClusterID = "torino" }),
 			reason: offloadingv1beta1.ReasonInvalid, says: "it must be in the tenant namespace liqo-tenant-torino",
 		},
-		"a Node of that name": {vn: virtualNode(), node: objects(foreignNode()), reason: reasons.NameTaken, says: `"aws:///i-1"`},
+		"a Node of that name":       {vn: virtualNode(), node: objects(foreignNode()), reason: reasons.NameTaken, says: `"aws:///i-1"`},
+		"a Node of another cluster": {vn: virtualNode(), node: objects(ofTorino), reason: reasons.NameTaken, says: `"liqo://torino/milan"`},
 		"an older VirtualNode of that name": {
 			vn: virtualNode(), others: objects(virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 				vn.Namespace, vn.Spec.ClusterID, vn.CreationTimestamp = "liqo-tenant-torino", "torino", metav1.NewTime(start.Add(-2*time.Hour))

@@ -75,9 +75,6 @@ type NodeFacts struct {
 	Now metav1.Time
 }
 
-// formerScheme is that of Nodes from before 0.1.0. Their providerID cannot be changed.
-const formerScheme = "liqod://"
-
 // ProviderID returns the spec.providerID of a new Node. Autoscalers and cloud controllers must
 // take it for a Node of somebody else, without an error: TestProviderID has their rules. The
 // scheme has four letters because the GCE provider of cluster-autoscaler splits the id after
@@ -87,13 +84,8 @@ func ProviderID(clusterID, node string) string { return "liqo://" + clusterID + 
 // Ours reports whether a Node with the VirtualNode's name was created for it. liqod never
 // touches any other Node.
 func Ours(n *corev1.Node, vn *offloadingv1beta1.VirtualNode) bool {
-	id, former := strings.CutPrefix(n.Spec.ProviderID, formerScheme)
-	return n.Spec.ProviderID == ProviderID(vn.Spec.ClusterID, vn.Name) || former && id == vn.Spec.ClusterID+"/"+vn.Name
+	return n.Spec.ProviderID == ProviderID(vn.Spec.ClusterID, vn.Name)
 }
-
-// Former reports whether a Node has the form of the providerID from before 0.1.0, which is an
-// error for some autoscalers. The Node has to be deleted; the vkubelet then creates a new one.
-func Former(n *corev1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, formerScheme) }
 
 // WantNode returns the wanted Node, based on have (nil: there is none). Fields that other
 // clients set in have stay.

@@ -107,15 +107,6 @@ func TestNodePortsOnTheNode(t *testing.T) {
 	require.Empty(t, WantNode(n, vn, facts()).Annotations[key])
 }
 
-func TestWantKeepsTheProviderID(t *testing.T) {
-	have := WantNode(nil, plainVirtualNode(), facts())
-	have.Spec.ProviderID = "liqod://milan/milan" // of a Node from before 0.1.0
-	require.True(t, Ours(have, plainVirtualNode()))
-	require.True(t, Former(have))
-	require.Equal(t, have.Spec.ProviderID, WantNode(have, plainVirtualNode(), facts()).Spec.ProviderID, "the API server refuses a change")
-	require.False(t, Former(WantNode(nil, plainVirtualNode(), facts())))
-}
-
 func TestWantIsStable(t *testing.T) {
 	once := WantNode(nil, plainVirtualNode(), facts())
 	later := facts(func(f *NodeFacts) { f.Now = metav1.NewTime(t0.Add(time.Hour)) })
@@ -125,7 +116,7 @@ func TestWantIsStable(t *testing.T) {
 func TestWantKeepsWhatOthersSet(t *testing.T) {
 	have := WantNode(nil, plainVirtualNode(), facts())
 	have.Labels["other"] = "kept"
-	delete(have.Labels, "type") // as an earlier version has made it
+	delete(have.Labels, "type")
 	have.Spec.Unschedulable = true
 	foreign := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}
 	have.Spec.Taints = append([]corev1.Taint{foreign}, have.Spec.Taints...)

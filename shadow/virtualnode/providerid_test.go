@@ -28,42 +28,41 @@ const (
 // idRules are the rules by which others read spec.providerID.
 var idRules = map[string]struct {
 	rule func(id string) verdict
-	// chosen, former and none are the verdicts on the form of liqod, on that from before
-	// 0.1.0, and on a Node without a providerID.
-	chosen, former, none verdict
+	// chosen and none are the verdicts on the form of liqod, and on a Node without a providerID.
+	chosen, none verdict
 }{
 	// kubernetes/autoscaler, cluster-autoscaler/cloudprovider/gce/gce_cloud_provider.go,
 	// GceRefFromProviderId at commit 02f3465: its error is that of NodeGroupForNode and
 	// HasInstance. mig_info_provider.go, findMigWithMatchingBasename at commit 03714c1: an id
 	// belongs to a group of the same project, so none without a project.
-	"cluster-autoscaler, GCE, to 1.35": {autoscalerGCE, notMine, stops, stops},
+	"cluster-autoscaler, GCE, to 1.35": {autoscalerGCE, notMine, stops},
 	// kubernetes/autoscaler, pull request 10274 (2026-09), by its description: other ids than
 	// those of GCE, and none, are unmanaged.
-	"cluster-autoscaler, GCE, since 2026-09": {ofScheme("gce://"), notMine, notMine, notMine},
+	"cluster-autoscaler, GCE, since 2026-09": {ofScheme("gce://"), notMine, notMine},
 	// kubernetes/autoscaler, cluster-autoscaler/cloudprovider/aws/aws_cloud_provider.go,
 	// AwsRefFromProviderId and NodeGroupForNode at commit 02c2210 (none: since pull request 921).
-	"cluster-autoscaler, AWS, to 2025-04": {autoscalerAWS(stops), stops, stops, notMine},
+	"cluster-autoscaler, AWS, to 2025-04": {autoscalerAWS(stops), stops, notMine},
 	// The same since pull request 8047 (2025-04): NodeGroupForNode returns no group.
-	"cluster-autoscaler, AWS, NodeGroupForNode": {autoscalerAWS(notMine), notMine, notMine, notMine},
+	"cluster-autoscaler, AWS, NodeGroupForNode": {autoscalerAWS(notMine), notMine, notMine},
 	// The same, HasInstance, as pull request 9801 (open in 2026-06) describes it. Its caller
 	// clusterstate.go, hasCloudProviderInstance, logs the error, and takes the node for alive.
-	"cluster-autoscaler, AWS, HasInstance": {autoscalerAWS(logs), logs, logs, logs},
+	"cluster-autoscaler, AWS, HasInstance": {autoscalerAWS(logs), logs, logs},
 	// kubernetes/autoscaler, cluster-autoscaler/cloudprovider/azure/azure_cloud_provider.go,
 	// NodeGroupForNode at commit 01f711d; HasInstance calls it.
-	"cluster-autoscaler, Azure": {ofScheme("azure://"), notMine, notMine, notMine},
+	"cluster-autoscaler, Azure": {ofScheme("azure://"), notMine, notMine},
 	// kubernetes/autoscaler, cluster-autoscaler/cloudprovider/clusterapi,
 	// clusterapi_utils.go, normalizedProviderString, and clusterapi_controller.go,
 	// findMachineByProviderID at commit 00b87cc: ids without a last part are in no index.
-	"cluster-autoscaler, Cluster API, NodeGroupForNode": {clusterAPI, notMine, notMine, notMine},
+	"cluster-autoscaler, Cluster API, NodeGroupForNode": {clusterAPI, notMine, notMine},
 	// The same, clusterapi_provider.go, HasInstance at commit 027c79f: by annotations of the
 	// Node. Its error is logged as that of AWS.
-	"cluster-autoscaler, Cluster API, HasInstance": {func(string) verdict { return logs }, logs, logs, logs},
+	"cluster-autoscaler, Cluster API, HasInstance": {func(string) verdict { return logs }, logs, logs},
 	// kubernetes-sigs/karpenter, pkg/utils/node/node.go, GetNodeClaims at commit 007859a: the
 	// NodeClaim with the same id. Issue 2505: without an id, those that have none yet.
-	"Karpenter, NodeClaim of a Node": {karpenter, notMine, notMine, confuses},
+	"Karpenter, NodeClaim of a Node": {karpenter, notMine, confuses},
 	// aws/karpenter-provider-aws, pkg/utils/utils.go, ParseInstanceID, and
 	// pkg/controllers/interruption/controller.go, makeNodeInstanceIDMap at commit 0175586.
-	"Karpenter, AWS, interruptions": {matching(`aws:///.*/.*`, notMine), notMine, notMine, notMine},
+	"Karpenter, AWS, interruptions": {matching(`aws:///.*/.*`, notMine), notMine, notMine},
 	// For the three clouds below: kubernetes/cloud-provider,
 	// controllers/nodelifecycle/node_lifecycle_controller.go, MonitorNodes and
 	// ensureNodeExistsByProviderID at commit 9cbe875. It deletes a Node that is not Ready and
@@ -72,14 +71,14 @@ var idRules = map[string]struct {
 	//
 	// kubernetes/cloud-provider-gcp, providers/gce/gce_instances.go, InstanceExists at commit
 	// 01ad1dc, and gce_util.go, splitProviderID. Without an id it looks for the name.
-	"node lifecycle, GCP": {byName(matching(`^gce://([^/]+)/([^/]+)/([^/]+)$`, logs)), logs, logs, deletes},
+	"node lifecycle, GCP": {byName(matching(`^gce://([^/]+)/([^/]+)/([^/]+)$`, logs)), logs, deletes},
 	// kubernetes/cloud-provider-aws, pkg/providers/v1/aws.go, InstanceExistsByProviderID at
 	// commit 007b18e, and instances.go, MapToAWSInstanceID at commit 29747fb.
-	"node lifecycle, AWS": {byName(lifecycleAWS), logs, logs, deletes},
+	"node lifecycle, AWS": {byName(lifecycleAWS), logs, deletes},
 	// kubernetes-sigs/cloud-provider-azure, pkg/provider/azure_instances.go,
 	// InstanceExistsByProviderID at commit 05f5ce8: an unmanaged Node exists. Then
 	// InstanceShutdownByProviderID returns an error. azureNodeProviderIDRE is of the managed ones.
-	"node lifecycle, Azure": {byName(matching(`^azure:///subscriptions/(?:.*)/resourceGroups/(?:.*)/providers/Microsoft.Compute/(?:.*)`, logs)), logs, logs, deletes},
+	"node lifecycle, Azure": {byName(matching(`^azure:///subscriptions/(?:.*)/resourceGroups/(?:.*)/providers/Microsoft.Compute/(?:.*)`, logs)), logs, deletes},
 }
 
 // TestProviderID: the providerID of a virtual node stops no autoscaler but that of AWS before
@@ -89,7 +88,6 @@ func TestProviderID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, node := range []string{"milan", "milan-1.example.com", "i-0123456789abcdef0"} {
 				require.Equal(t, r.chosen, r.rule(ProviderID("milan", node)), node)
-				require.Equal(t, r.former, r.rule(formerScheme+"milan/"+node), node)
 			}
 			require.Equal(t, r.none, r.rule(""))
 			require.NotContains(t, []verdict{deletes, confuses}, r.chosen)

@@ -80,10 +80,6 @@ func nodeCondition(node *corev1.Node) metav1.Condition {
 	}
 	c.Status, c.Message = metav1.ConditionStatus(ready.Status), ready.Message
 	c.Reason = cmp.Or(ready.Reason, reasons.NodeGivesNoReason) // the API requires one
-	if Former(node) {
-		c.Message += fmt.Sprintf("; its providerID %s is from before 0.1.0, and stops cluster-autoscaler on GCE: run kubectl delete node %s; "+
-			"the vkubelet creates the Node again at once, and its pods stay", node.Spec.ProviderID, node.Name)
-	}
 	return c
 }
 
