@@ -146,7 +146,6 @@ func TestDecideOnAPodThatLives(t *testing.T) {
 		"as wanted, was refused":       {shadow: newShadow(always, denied("PodRefused")), pod: podOf(a), want: removeCondition},
 		"label lost":                   {shadow: a, pod: podOf(a, func(p *corev1.Pod) { delete(p.Labels, "app") }), want: updatePod},
 		"mark and owner lost":          {shadow: a, pod: podOf(a, orphaned, func(p *corev1.Pod) { delete(p.Labels, offloadingv1beta1.ManagedByLabel) }), want: setCondition, reason: offloadingv1beta1.ReasonPodCollision},
-		"made by an earlier version":   {shadow: a, pod: podOf(a, ofEarlierVersion), want: updatePod},
 		"mark lost":                    {shadow: a, pod: podOf(a, func(p *corev1.Pod) { delete(p.Labels, offloadingv1beta1.ManagedByLabel) }), want: updatePod},
 		"label of others":              {shadow: a, pod: podOf(a, func(p *corev1.Pod) { p.Labels["zone"] = "x" }), want: nothing},
 		"image set by others":          {shadow: a, pod: podOf(a, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "mirror/img:1" }), want: nothing},

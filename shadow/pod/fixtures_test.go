@@ -187,12 +187,6 @@ func foreign(p *corev1.Pod) {
 	delete(p.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
 }
 
-// ofEarlierVersion makes the pod one whose owner reference alone names its ShadowPod.
-func ofEarlierVersion(p *corev1.Pod) {
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: offloadingv1beta1.SchemeGroupVersion.String(), Kind: shadowKind, Name: p.Name, UID: "shadow-1", Controller: new(true)}}
-	delete(p.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
-}
-
 // orphaned takes the owner reference away, as any editor of the pod may.
 func orphaned(p *corev1.Pod) { p.OwnerReferences = nil }
 

@@ -92,10 +92,7 @@ func ofAnyShadow(pod *corev1.Pod) bool { return shadowOf(pod) != "" }
 // another controller has adopted the pod since.
 func shadowOf(pod *corev1.Pod) types.UID {
 	owner := metav1.GetControllerOf(pod)
-	switch {
-	case owner != nil && owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String():
-		return owner.UID // an earlier version has made it
-	case pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod, owner != nil && owner.Kind == namespaceKind:
+	if pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod || owner != nil && owner.Kind == namespaceKind {
 		return types.UID(pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation])
 	}
 	return ""

@@ -52,9 +52,7 @@ func stuckPod(name string, deleted time.Duration, mods ...podMod) *corev1.Pod {
 			Name: name, Namespace: testNamespace, UID: types.UID("pod-" + name), ResourceVersion: "7",
 			Labels:            map[string]string{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod},
 			DeletionTimestamp: &at, DeletionGracePeriodSeconds: &grace, Finalizers: []string{offloadingv1beta1.RemotePodFinalizer},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: offloadingv1beta1.SchemeGroupVersion.String(), Kind: shadowKind, Name: name, UID: "shadow-1", Controller: new(true),
-			}},
+			Annotations: map[string]string{offloadingv1beta1.ShadowPodUIDAnnotation: "shadow-1"},
 		},
 		Spec:   corev1.PodSpec{NodeName: "lost", Containers: []corev1.Container{{Name: "main"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
@@ -87,7 +85,7 @@ func TestForceAt(t *testing.T) {
 		}), false, 0},
 		"not deleted":        {stuckPod("a", 0, func(p *corev1.Pod) { p.DeletionTimestamp = nil }), minute, false, 0},
 		"not bound":          {stuckPod("a", time.Hour, onNode("")), minute, false, 0},
-		"of no ShadowPod":    {stuckPod("a", time.Hour, func(p *corev1.Pod) { p.OwnerReferences = nil }), minute, false, 0},
+		"of no ShadowPod":    {stuckPod("a", time.Hour, foreign), minute, false, 0},
 		"only finalizers":    {stuckPod("a", time.Hour, func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = new(int64) }), minute, false, 0},
 		"grace is not known": {stuckPod("a", time.Hour, func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = nil }), minute, false, 0},
 	} {
@@ -225,7 +223,6 @@ func TestLostNodesRate(t *testing.T) {
 func TestForcedPodIsReplaced(t *testing.T) {
 	shadow := newShadow(always)
 	lost := stuckPod(testName, time.Hour, noGrace, func(p *corev1.Pod) {
-		p.OwnerReferences[0].UID = shadow.UID
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: 2}}
 	})
 	r := newRig(t, shadow, lost)

@@ -43,7 +43,6 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 }
 
 const (
-	shadowKind    = "ShadowPod"
 	namespaceKind = "Namespace"
 	// leaveDelay is the head start of a vkubelet. It deletes the ShadowPod first, and then
 	// the pod, with the grace period of the pod's user.
