@@ -330,7 +330,6 @@ func TestKubeOwn(t *testing.T) {
 	}{
 		"all":             {func(*fake.Clientset) {}, append(slices.Clone(known), "10.96.0.0/16", "10.96.0.1"), false},
 		"no ServiceCIDRs": {gone(apierrors.NewNotFound(resource, "")), append(slices.Clone(known), "10.96.0.1"), false},
-		"no right":        {gone(apierrors.NewForbidden(resource, "", nil)), append(slices.Clone(known), "10.96.0.1"), false},
 		"no answer":       {gone(apierrors.NewInternalError(errors.New("away"))), nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {

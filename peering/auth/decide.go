@@ -422,7 +422,7 @@ func addressesOf(pods []corev1.Pod, counts func(*corev1.Pod) bool) (texts []stri
 func (k *Cluster) serviceRanges(ctx context.Context) (texts []string, err error) {
 	services, err := k.cfg.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // before Kubernetes 1.33, or an older chart's rights
+	case apierrors.IsNotFound(err): // before Kubernetes 1.33
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing the ranges of Services: %w", err)
