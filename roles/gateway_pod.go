@@ -15,8 +15,7 @@ import (
 )
 
 // activeLabel is on the pod of each gateway of several: the Service of its number leads to this
-// pod. Number 1 has "true", as an only gateway, and the active one of versions with standbys: the
-// Service leads to them until another pod has the number.
+// pod. Number 1 has "true": with another value, no Service of a release would lead to it.
 const activeLabel = "networking.liqo.io/active"
 
 // activate has the Service of a number lead to this pod, and to no other. The pod of the gateway

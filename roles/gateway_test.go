@@ -132,7 +132,7 @@ func TestActivate(t *testing.T) {
 	require.Equal(t, map[string]string{"x": "y"}, have["a"])
 	require.Equal(t, map[string]string{"x": "y", activeLabel: "2"}, have["b"])
 	require.Empty(t, have["c"])
-	require.Equal(t, map[string]string{activeLabel: "true"}, have["d"], "the Service of number 1 leads to an only gateway, or one of an earlier version, until another has the number")
+	require.Equal(t, map[string]string{activeLabel: "true"}, have["d"], "the Service of number 1 leads to the gateway before, until another has the number")
 
 	require.NoError(t, activate(pods, "c", 1)(t.Context()))
 	for name, want := range map[string]string{"c": "true", "d": ""} {
@@ -303,28 +303,6 @@ func TestKeyInASecret(t *testing.T) {
 	})
 	_, err = secretKeys{keys.secrets, "closed"}.Read(t.Context())
 	require.ErrorContains(t, err, "Secret closed (gateway.keySecret)")
-}
-
-// The Secret of an earlier version, which has no next one, is that of number 1: peers see the same
-// gateway.
-func TestKeyOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
-	key, err := kernel.GenerateKey()
-	require.NoError(t, err)
-	fixed := true
-	kube := kubefake.NewClientset(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-gateway-key"}, Type: keySecretType, Immutable: &fixed,
-		Data: map[string][]byte{keySecretField: []byte(key.Private())},
-	})
-	cfg := config.Gateway{Replicas: 3, KeySecret: "liqod-gateway-key"}
-	for number, same := range map[int]bool{1: true, 2: false} {
-		keys, err := gatewayKeys(cfg, nameOf(cfg, cfg.KeySecret, number), kube.CoreV1().Secrets("liqod"))
-		require.NoError(t, err)
-		got, err := keys.Read(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, same, got.Key == key, "number %d", number)
-		require.Zero(t, got.Next)
-	}
 }
 
 // A key is replaced whatever write the API server does not do, or does without an answer: at each

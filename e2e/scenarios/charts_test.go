@@ -422,7 +422,7 @@ func chartGateways(t *testing.T, c chart, plain rendered) {
 		require.NoError(t, err, "the role accepts its arguments")
 		var s corev1.Service
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Service").Object), &s))
-		require.Equal(t, "true", s.Spec.Selector["networking.liqo.io/active"], "as the only gateway and the active one of earlier versions have it")
+		require.Equal(t, "true", s.Spec.Selector["networking.liqo.io/active"], "as the gateway of number 1 writes it")
 		services := tc.objects.ofKind("Service")
 		i := slices.IndexFunc(services, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway-2" })
 		require.Equal(t, tc.several, i >= 0)

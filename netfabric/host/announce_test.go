@@ -630,38 +630,18 @@ func TestStatusOfConnections(t *testing.T) {
 	require.Contains(t, out.Conditions[0].Message, "gateway gw-b reaches the peer; gateway gw-a does not: nothing comes")
 }
 
-// What the version before one number for each gateway has written, with one key and one active
-// gateway, is that of number 1: peers see the same gateway.
-func TestNumberOneFollowsOneKey(t *testing.T) {
+// The text in a Lease is that of 0.1.0: during an upgrade, nodes and gateways of two versions read it.
+func TestAnnouncementOfReleases(t *testing.T) {
 	t.Parallel()
-	clk := clocktesting.NewFakeClock(noon)
-	key := publicKeys(t, 1)[0]
-	const says = `{"name":"old-a","number":1,"publicKey":"%s","endpoints":[{"address":"203.0.113.7","port":31000}],"wireGuard":"Kernel","addresses":["192.0.2.13"],"nodeName":"node-1","mtu":1450}`
-	holder, seconds, renewed := "old-a", int32(6), metav1.NewMicroTime(noon)
-	kube := kubefake.NewSimpleClientset(&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: homeNamespace, Name: "liqod-gateway-1", Labels: map[string]string{GatewayKey: "true"}, Annotations: map[string]string{GatewayKey: fmt.Sprintf(says, key)}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
-	})
-	leases := kube.CoordinationV1().Leases(homeNamespace)
-	claim := func(name string) *Announcer {
-		t.Helper()
-		a, err := Claim(t.Context(), AnnounceConfig{Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Duration: 6 * time.Second, RetryPeriod: time.Second,
-			Gone: func(context.Context, string, int) (bool, error) { return false, nil }, Clock: clk, Log: zap.NewNop()}, 2, nil)
-		require.NoError(t, err)
-		return a
-	}
-	require.Equal(t, 2, claim("new-a").Number(), "the gateway of the version before still has its key")
-
-	// It is replaced, and gives its Lease back.
-	before := kubetest.Get(t, leases, LeaseName(1))
-	before.Spec.HolderIdentity = nil
-	kubetest.Update(t, leases, before)
-	next := claim("new-b")
-	require.Equal(t, 1, next.Number())
-	kept, err := readAnnouncement(before)
+	keys := publicKeys(t, 2)
+	text := fmt.Sprintf(`{"name":"gw-a","number":1,"publicKey":%q,"nextPublicKey":%q,"proofs":["a","b"],"endpoints":[{"address":"203.0.113.7","port":31000}],`+
+		`"wireGuard":"Kernel","addresses":["192.0.2.13"],"nodeName":"node-1","mtu":1450,"waits":["milan/gw-b"]}`, keys[0], keys[1])
+	have := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName(1), Annotations: map[string]string{GatewayKey: text}}}
+	say, err := readAnnouncement(have)
 	require.NoError(t, err)
-	next.Announce(kept)
-	require.NoError(t, next.step(t.Context()))
-	now := kubetest.Get(t, leases, LeaseName(1))
-	require.JSONEq(t, strings.Replace(fmt.Sprintf(says, key), "old-a", "new-b", 1), now.Annotations[GatewayKey], "a peer of either version reads it")
+	a := announcer(t, kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon), "gw-a", 1)
+	a.Announce(say)
+	next, err := a.lease(&coordinationv1.Lease{})
+	require.NoError(t, err)
+	require.JSONEq(t, text, next.Annotations[GatewayKey])
 }

@@ -20,7 +20,7 @@ import (
 const (
 	rotateEvery = time.Second // between two steps, and two looks at the age of the key
 	// rotatePatience is how long a gateway waits for peers that are not down, and have not
-	// accepted the next key: their API server may be away, or they are of an earlier version.
+	// accepted the next key: their API server may be away.
 	rotatePatience = time.Hour
 	// followEvery is the time between two looks at handshakes while a gateway of a peer has two
 	// keys. A look takes at most a part of the time, one in followShare.

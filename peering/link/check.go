@@ -230,7 +230,7 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 func (c *Check) Silent() string { return c.silent.Get() }
 
 // listen reads the Lease that the provider's controller renews. It reports whether Silent has
-// changed. A provider of an earlier version has no such Lease, and is not judged.
+// changed. A provider whose controller has written no Lease yet is not judged.
 func (c *Check) listen(ctx context.Context) (changed bool) {
 	lease, err := c.cfg.Provider.CoordinationV1().Leases(c.cfg.Namespace).Get(ctx, corev1beta1.ControllerLease, metav1.GetOptions{})
 	now := time.Now()

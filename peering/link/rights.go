@@ -121,7 +121,7 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	if _, tenant := peerOf(ns); !tenant || ns.DeletionTimestamp != nil {
 		return r.bind(ctx, id, user, false)
 	}
-	// Those of earlier versions lack the pod-security level.
+	// Those that people have made lack the pod-security level.
 	return errors.Join(r.bind(ctx, id, user, true), labelTenant(ctx, r.cfg.Kube, id, ns))
 }
 

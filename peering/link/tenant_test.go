@@ -18,11 +18,11 @@ import (
 func TestTenant(t *testing.T) {
 	good := tenant("milan").Labels
 	for name, tc := range map[string]struct{ have, want map[string]string }{
-		"missing":               {nil, good},
-		"made by people":        {map[string]string{"team": "x"}, with(good, "team", "x")},
-		"of an earlier version": {map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: "milan"}, good},
-		"with a chosen level":   {map[string]string{corev1beta1.PodSecurityLabel: "baseline"}, with(good, corev1beta1.PodSecurityLabel, "baseline")},
-		"complete":              {good, good},
+		"missing":             {nil, good},
+		"made by people":      {map[string]string{"team": "x"}, with(good, "team", "x")},
+		"without a level":     {map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: "milan"}, good},
+		"with a chosen level": {map[string]string{corev1beta1.PodSecurityLabel: "baseline"}, with(good, corev1beta1.PodSecurityLabel, "baseline")},
+		"complete":            {good, good},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kube := corefake.NewClientset()
@@ -38,23 +38,23 @@ func TestTenant(t *testing.T) {
 	}
 }
 
-// TestTenantsOfEarlierVersions: the controller adds the level to tenant namespaces that lack it,
-// and to no other namespace.
-func TestTenantsOfEarlierVersions(t *testing.T) {
+// TestTenantsWithoutALevel: the controller adds the level to tenant namespaces that lack it, and to
+// no other namespace.
+func TestTenantsWithoutALevel(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
-		old, other := tenant("milan"), tenant("turin")
-		delete(old.Labels, corev1beta1.PodSecurityLabel)
+		bare, other := tenant("milan"), tenant("turin")
+		delete(bare.Labels, corev1beta1.PodSecurityLabel)
 		other.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: "turin"}
-		w := newWorld(t, old, other)
+		w := newWorld(t, bare, other)
 		w.run()
 		w.settled()
 		level := func(name string) string {
 			ns := kubetest.Get(t, w.core.CoreV1().Namespaces(), name)
 			return ns.Labels[corev1beta1.PodSecurityLabel]
 		}
-		require.Equal(t, "restricted", level(old.Name))
+		require.Equal(t, "restricted", level(bare.Name))
 		require.Empty(t, level(other.Name))
-		kubetest.Get(t, w.core.RbacV1().RoleBindings(old.Name), ControllerTenantRole)
+		kubetest.Get(t, w.core.RbacV1().RoleBindings(bare.Name), ControllerTenantRole)
 		w.core.ClearActions()
 		require.Zero(t, w.settled())
 	})

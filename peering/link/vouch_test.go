@@ -55,7 +55,7 @@ func TestVouch(t *testing.T) {
 }
 
 // TestListen: a provider's controller that renews its Lease no more is silent after three
-// renewals that it has missed. One that has never had a Lease is of an earlier version.
+// renewals that it has missed. One that has never had a Lease is not judged.
 func TestListen(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		core := corefake.NewClientset()

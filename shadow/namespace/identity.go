@@ -61,7 +61,7 @@ func (m *Maps) claim(ctx context.Context, w wish, ns *corev1.Namespace) (mark, w
 	case have != "":
 		return "", w.anothers(), nil
 	}
-	// A version of liqod without marks made the twin, or nobody was peered then.
+	// Nobody was peered when the twin was made, or people have taken its mark off.
 	if m.entitled(w) || !ns.CreationTimestamp.Before(&w.of.since) {
 		return w.of.mark(), "", nil
 	}

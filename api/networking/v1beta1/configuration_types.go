@@ -174,7 +174,7 @@ type Gateway struct {
 	NextPublicKey string `json:"nextPublicKey,omitempty"`
 	// Proofs show that the cluster has the private key of PublicKey, and that of NextPublicKey: each
 	// is a signature of the cluster's id with it (XEdDSA), in base64. Of two peers with one key, the one
-	// that proves it has it. Clusters of earlier versions have none.
+	// that proves it has it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
