@@ -221,10 +221,8 @@ func (w *world) hostile(ctx context.Context) (versioned.Interface, error) {
 	}
 	return client, lab.Eventually(ctx, func(ctx context.Context) error {
 		nm, err := maps.Get(ctx, w.milan.Name, metav1.GetOptions{})
-		if have := nm.Status.CurrentMapping["flood"]; err == nil && have.Phase != offloadingv1beta1.MappingAccepted {
-			return fmt.Errorf("the answer is %+v", have)
-		}
-		return err
+		have := nm.Status.CurrentMapping["flood"]
+		return lab.Wrong(err, have.Phase != offloadingv1beta1.MappingAccepted, "the answer is %+v", have)
 	})
 }
 
@@ -269,10 +267,7 @@ func (w *world) waits(ctx context.Context, last string) error {
 	defer cancel()
 	return lab.Eventually(ctx, func(ctx context.Context) error {
 		s, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(floodTwin).Get(ctx, last, metav1.GetOptions{})
-		if err == nil && len(s.Status.Conditions) == 0 {
-			return fmt.Errorf("ShadowPod %s has no condition yet", last)
-		}
-		return err
+		return lab.Wrong(err, len(s.Status.Conditions) == 0, "ShadowPod %s has no condition yet", last)
 	})
 }
 
@@ -290,10 +285,7 @@ func (w *world) toggle(ctx context.Context, client versioned.Interface, n int) (
 		// An answer that has not come yet is no reason to stop: the next change comes then.
 		_ = lab.Eventually(answered, func(ctx context.Context) error {
 			have, err := maps.Get(ctx, w.milan.Name, metav1.GetOptions{})
-			if err == nil && have.Status.ObservedGeneration < nm.Generation {
-				return errors.New("the map is not answered")
-			}
-			return err
+			return lab.Wrong(err, have.Status.ObservedGeneration < nm.Generation, "the map is not answered")
 		})
 		cancel()
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -59,10 +59,7 @@ func (m *mirror) start(ctx context.Context) error {
 	for _, f := range m.factories {
 		f.Start(ctx.Done())
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), m.informers[0].HasSynced, m.informers[1].HasSynced) {
-		return errors.New("the caches were not filled in time")
-	}
-	return nil
+	return lab.Wrong(nil, !cache.WaitForCacheSync(ctx.Done(), m.informers[0].HasSynced, m.informers[1].HasSynced), "the caches were not filled in time")
 }
 
 // work returns when ctx has ended.

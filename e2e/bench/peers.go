@@ -217,10 +217,7 @@ func (m *many) grow(ctx context.Context, n int) error {
 	m.providers = n
 	return lab.Eventually(ctx, func(ctx context.Context) error {
 		have, err := m.away.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: changeName}))
-		if err == nil && len(have.Items) != n {
-			return fmt.Errorf("%d of %d providers have the object", len(have.Items), n)
-		}
-		return err
+		return lab.Wrong(err, len(have.Items) != n, "%d of %d providers have the object", len(have.Items), n)
 	})
 }
 

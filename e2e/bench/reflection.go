@@ -30,10 +30,7 @@ func (o *reflectionOptions) flags(flags *flag.FlagSet) {
 }
 
 func (o *reflectionOptions) check() error {
-	if o.each < 1 {
-		return fmt.Errorf("--objects is %d: at least 1 is accepted", o.each)
-	}
-	return nil
+	return lab.Wrong(nil, o.each < 1, "--objects is %d: at least 1 is accepted", o.each)
 }
 
 // reflection is what objects cost that are created, changed once and deleted at home.

@@ -112,3 +112,11 @@ func Deletes(c Deleter, name string, opts ...metav1.DeleteOptions) func(context.
 		return c.Delete(ctx, name, append(opts, metav1.DeleteOptions{})[0])
 	}
 }
+
+// Wrong returns err or, if that is nil and wrong is true, an error with that text: what a condition ends with.
+func Wrong(err error, wrong bool, format string, args ...any) error {
+	if err == nil && wrong {
+		return fmt.Errorf(format, args...)
+	}
+	return err
+}

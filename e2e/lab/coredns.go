@@ -31,13 +31,7 @@ func (f *Full) ApplyCoreDNS(ctx context.Context, c *Cluster) error {
 	}
 	err = Eventually(ctx, func(ctx context.Context) error {
 		deployment, err := c.Client().AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if deployment.Status.ReadyReplicas == 0 || deployment.Status.ObservedGeneration < deployment.Generation {
-			return fmt.Errorf("coredns is not ready: %+v", deployment.Status.Conditions)
-		}
-		return nil
+		return Wrong(err, deployment.Status.ReadyReplicas == 0 || deployment.Status.ObservedGeneration < deployment.Generation, "coredns is not ready: %+v", deployment.Status.Conditions)
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for DNS in cluster %s: %w", c.Name, err)

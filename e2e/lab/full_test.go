@@ -89,8 +89,6 @@ func webReady(ctx context.Context, c *Cluster, want int32) error {
 	if err != nil {
 		return err
 	}
-	if have := deployment.Status.ReadyReplicas; have != want {
-		return fmt.Errorf("%d of %d pods are ready", have, want)
-	}
-	return nil
+	have := deployment.Status.ReadyReplicas
+	return Wrong(nil, have != want, "%d of %d pods are ready", have, want)
 }

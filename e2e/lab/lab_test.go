@@ -3,7 +3,6 @@ package lab
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,10 +41,7 @@ func TestLabUnexpectedExit(t *testing.T) {
 	p, err = l.Process(ProcessOptions{Name: "stubborn", Path: "sh", Args: []string{"-c", "trap '' TERM; echo up; while :; do sleep 1; done"}})
 	require.NoError(t, err)
 	within(t, 10*time.Second, "trap set", func(context.Context) error {
-		if p.Tail(10) == "" {
-			return errors.New("silence")
-		}
-		return nil
+		return Wrong(nil, p.Tail(10) == "", "silence")
 	})
 	require.ErrorContains(t, p.Stop(t.Context(), 50*time.Millisecond), "did not end")
 	require.False(t, p.Running())
@@ -92,10 +88,7 @@ func TestLabCrash(t *testing.T) {
 	require.NotZero(t, child)
 	within(t, 10*time.Second, "the child and the grandchild live", func(context.Context) error {
 		alive, err := marked(run)
-		if err == nil && len(alive) != 2 {
-			err = fmt.Errorf("these live: %v", alive)
-		}
-		return err
+		return Wrong(err, len(alive) != 2, "these live: %v", alive)
 	})
 
 	t.Run("a living lab is left alone", func(t *testing.T) {
@@ -107,10 +100,7 @@ func TestLabCrash(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 	within(t, 10*time.Second, "the child dies with its lab", func(context.Context) error {
-		if carriesMark(child, run) {
-			return errors.New("it lives")
-		}
-		return nil
+		return Wrong(nil, carriesMark(child, run), "it lives")
 	})
 	l, err := New(t.Context(), Options{Dir: dir, Kubelab: os.Args[0]})
 	require.NoError(t, err)

@@ -155,13 +155,7 @@ func (n *Node) addresses() (out []string) {
 // the Node may date from before it was killed.
 func (n *Node) beats(ctx context.Context, since time.Time) error {
 	lease, err := n.cluster.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
-		return fmt.Errorf("node %s has not renewed its Lease", n.Name)
-	}
-	return nil
+	return Wrong(err, lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since), "node %s has not renewed its Lease", n.Name)
 }
 
 func (n *Node) ready(ctx context.Context) error {

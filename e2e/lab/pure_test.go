@@ -17,10 +17,8 @@ func TestLabEventually(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			looks := 0
 			require.NoError(t, Eventually(t.Context(), func(context.Context) error {
-				if looks++; looks < 5 {
-					return errors.New("not yet")
-				}
-				return nil
+				looks++
+				return Wrong(nil, looks < 5, "not yet")
 			}))
 			require.Equal(t, 5, looks)
 		})

@@ -140,10 +140,8 @@ func checkOwner(root string) error {
 	if err != nil {
 		return fmt.Errorf("looking at the directory of the labs: %w", err)
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is not a directory of this user: remove it, or choose another", root)
-	}
-	return nil
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return Wrong(nil, !ok || !info.IsDir() || int(stat.Uid) != os.Getuid(), "%s is not a directory of this user: remove it, or choose another", root)
 }
 
 // tryLock locks a file until it is closed, or fails with EWOULDBLOCK.

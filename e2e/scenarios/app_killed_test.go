@@ -15,6 +15,7 @@ import (
 
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -126,10 +127,7 @@ func (w storeWorld) requestsSucceed(t *testing.T) {
 			} else {
 				inRow += have.Requests
 			}
-			if inRow < enoughRequests {
-				return fmt.Errorf("%d requests in a row have succeeded", inRow)
-			}
-			return nil
+			return lab.Wrong(nil, inRow < enoughRequests, "%d requests in a row have succeeded", inRow)
 		})
 	}
 }

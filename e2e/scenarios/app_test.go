@@ -123,10 +123,7 @@ func (w storeWorld) open(ctx context.Context) error {
 			have++
 		}
 	}
-	if have != want {
-		return fmt.Errorf("the store has %d pods, not %d", have, want)
-	}
-	return nil
+	return lab.Wrong(nil, have != want, "the store has %d pods, not %d", have, want)
 }
 
 // apps are the pods of the store at home, without the Job's, by the label app.
@@ -189,10 +186,7 @@ func storeEndpoints(t *testing.T, w storeWorld) {
 		for _, s := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
 			within(t, quickly, s.Name+" knows each endpoint of "+app+" once", func(ctx context.Context) error {
 				have, err := endpointPods(ctx, s, app)
-				if err == nil && !slices.Equal(have, want) {
-					err = fmt.Errorf("%v, not %v", have, want)
-				}
-				return err
+				return lab.Wrong(err, !slices.Equal(have, want), "%v, not %v", have, want)
 			})
 		}
 	}
@@ -293,10 +287,8 @@ func storeRequests(t *testing.T, w storeWorld) {
 			have := map[string]string{}
 			a.facts(have)
 			require.Equal(t, want, have)
-			if doors[runsIn(a.Node)] = true; len(doors) < 2 {
-				return fmt.Errorf("all were answered by %v", slices.Collect(maps.Keys(doors)))
-			}
-			return nil
+			doors[runsIn(a.Node)] = true
+			return lab.Wrong(nil, len(doors) < 2, "all were answered by %v", slices.Collect(maps.Keys(doors)))
 		})
 	}
 	out, err := w.rome.Exec(t.Context(), storeNamespace, w.pod(t, "payment", "milan").Name, "env", "ACCOUNT")
@@ -373,10 +365,7 @@ func storeIngress(t *testing.T, w storeWorld) {
 				}
 				seen[runsIn(who.Node)] = true
 			}
-			if !seen["rome"] || !seen["milan"] {
-				return fmt.Errorf("answers come from %v only", seen)
-			}
-			return nil
+			return lab.Wrong(nil, !seen["rome"] || !seen["milan"], "answers come from %v only", seen)
 		})
 	}
 }
@@ -425,10 +414,8 @@ func storeConfiguration(t *testing.T, w storeWorld) {
 			return err
 		}
 		have := map[string]string{}
-		if a.facts(have); !maps.Equal(have, want) {
-			return fmt.Errorf("%v", have)
-		}
-		return nil
+		a.facts(have)
+		return lab.Wrong(nil, !maps.Equal(have, want), "%v", have)
 	})
 }
 
@@ -500,9 +487,6 @@ func storeDeleted(t *testing.T, w storeWorld) {
 	within(t, 30*time.Second, "nothing of it is left in milan", func(ctx context.Context) error {
 		out, err := w.milan.Kubectl(ctx, lab.KubectlOptions{}, "-n", storeNamespace, "get", "-o", "name", "-l", offloadingv1beta1.OriginLabel+"=rome",
 			"pods,shadowpods,services,endpointslices,shadowendpointslices,ingresses,configmaps,secrets")
-		if err == nil && out != "configmap/kube-root-ca.crt.rome\n" {
-			err = fmt.Errorf("%q", out)
-		}
-		return err
+		return lab.Wrong(err, out != "configmap/kube-root-ca.crt.rome\n", "%q", out)
 	})
 }

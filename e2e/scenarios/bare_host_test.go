@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -39,10 +40,7 @@ func hostBeside(t *testing.T, w networkWorld) {
 	require.NoError(t, w.rome.StartOutside(t.Context()))
 	within(t, longest, "both gateways of rome have tunnels", func(ctx context.Context) error {
 		pods, outside, err := w.tunnels(ctx)
-		if err == nil && (len(pods) != 1 || len(outside) != 1) {
-			err = fmt.Errorf("gateways that are pods: %v, outside: %v", pods, outside)
-		}
-		return err
+		return lab.Wrong(err, len(pods) != 1 || len(outside) != 1, "gateways that are pods: %v, outside: %v", pods, outside)
 	})
 	w.reached(t, "with a gateway outside, too")
 }
@@ -56,10 +54,7 @@ func hostAlone(t *testing.T, w networkWorld) {
 			return fmt.Errorf("the Deployment is there: %v", err)
 		}
 		pods, err := w.rome.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"})
-		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("there are %d", len(pods.Items))
-		}
-		return err
+		return lab.Wrong(err, len(pods.Items) > 0, "there are %d", len(pods.Items))
 	})
 	w.reached(t, "with the gateway outside alone")
 }
@@ -104,10 +99,7 @@ func hostRoute(t *testing.T, w networkWorld) {
 	within(t, longest, "role route has no pod on the node", func(ctx context.Context) error {
 		pods, err := w.rome.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{
 			LabelSelector: "app.kubernetes.io/component=route", FieldSelector: "spec.nodeName=" + node})
-		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("there are %d", len(pods.Items))
-		}
-		return err
+		return lab.Wrong(err, len(pods.Items) > 0, "there are %d", len(pods.Items))
 	})
 	require.NoError(t, w.rome.StartRoute(t.Context(), node))
 	onHost(t, w.full.Node(w.rome.Cluster, node).Machine, "nft", "delete", "table", "inet", "liqod")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
@@ -122,10 +123,7 @@ func testCommandDashboard(t *testing.T, w *world) {
 		return nil
 	}))
 	within(t, soon, "the dashboard of milan shows the pod of rome", w.dashboard(t, w.milan).shows(func(s *shownState) error {
-		if len(s.Hosted) != 1 || s.Hosted[0].Peer != "rome" || s.Hosted[0].Namespace != "shop-rome" || s.Hosted[0].Pods != 1 {
-			return fmt.Errorf("shop-rome is not shown with its pod")
-		}
-		return nil
+		return lab.Wrong(nil, len(s.Hosted) != 1 || s.Hosted[0].Peer != "rome" || s.Hosted[0].Namespace != "shop-rome" || s.Hosted[0].Pods != 1, "shop-rome is not shown with its pod")
 	}))
 	within(t, soon, "somebody without rights sees what is missing", w.dashboard(t, w.rome, "--as=nobody").shows(func(s *shownState) error {
 		if s.Health == "ok" || len(s.Peers)+len(s.Namespaces)+len(s.Events) > 0 {

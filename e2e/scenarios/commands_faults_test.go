@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
@@ -68,10 +69,7 @@ func (w *world) mends(t *testing.T, faults ...faultCase) {
 	})
 	within(t, longest, "status names the same causes and fixes", func(ctx context.Context) error {
 		return w.look(ctx, "status", faults, func(f faultCase, fix []string, found bool) error {
-			if !f.quiet && (!found || !slices.Equal(fix, fixes[f.name])) {
-				return fmt.Errorf("%s: %q has the fix %q, not %q", f.name, f.cause, fix, fixes[f.name])
-			}
-			return nil
+			return lab.Wrong(nil, !f.quiet && (!found || !slices.Equal(fix, fixes[f.name])), "%s: %q has the fix %q, not %q", f.name, f.cause, fix, fixes[f.name])
 		})
 	})
 	for _, f := range faults {
@@ -80,10 +78,7 @@ func (w *world) mends(t *testing.T, faults ...faultCase) {
 	for _, command := range []string{"status", "check"} {
 		within(t, longest, command+" names no cause any more", func(ctx context.Context) error {
 			return w.look(ctx, command, faults, func(f faultCase, _ []string, found bool) error {
-				if found {
-					return fmt.Errorf("%s: there is still a line with %q", f.name, f.cause)
-				}
-				return nil
+				return lab.Wrong(nil, found, "%s: there is still a line with %q", f.name, f.cause)
 			})
 		})
 	}

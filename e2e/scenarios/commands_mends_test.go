@@ -60,10 +60,7 @@ func (w *world) hangingVKubelet(node string) faultCase {
 				for i := range list.Items {
 					before[list.Items[i].UID] = true
 				}
-				if err == nil && len(before) == 0 {
-					err = fmt.Errorf("there are none")
-				}
-				return err
+				return lab.Wrong(err, len(before) == 0, "there are none")
 			})
 			(*w.rome.VKubelet(node)).Kill()
 			<-(*w.rome.VKubelet(node)).Exited()

@@ -83,10 +83,7 @@ func testDiscovery(t *testing.T, rome *site.Site, z *zone) {
 			for _, fc := range list.Items {
 				have = append(have, fc.Name)
 			}
-			if fmt.Sprint(have) != fmt.Sprint(want) {
-				return fmt.Errorf("there are %v", have)
-			}
-			return nil
+			return lab.Wrong(nil, fmt.Sprint(have) != fmt.Sprint(want), "there are %v", have)
 		}
 	}
 	within(t, soon, "they are found", names("milan", "turin"))

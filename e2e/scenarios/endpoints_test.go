@@ -19,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -95,10 +96,7 @@ func (w slicesWorld) has(name string, want ...string) func(context.Context) erro
 			}
 			have = append(have, sign+e.Addresses[0])
 		}
-		if !slices.Equal(want, have) {
-			return fmt.Errorf("EndpointSlice %s has %v, not %v", name, have, want)
-		}
-		return nil
+		return lab.Wrong(nil, !slices.Equal(want, have), "EndpointSlice %s has %v, not %v", name, have, want)
 	}
 }
 
@@ -329,10 +327,7 @@ func (w slicesWorld) allReady(ready bool) func(context.Context) error {
 				}
 			}
 		}
-		if found != 2*manySlices {
-			return fmt.Errorf("%d of %d endpoints are Ready=%t", found, 2*manySlices, ready)
-		}
-		return nil
+		return lab.Wrong(nil, found != 2*manySlices, "%d of %d endpoints are Ready=%t", found, 2*manySlices, ready)
 	}
 }
 

@@ -210,10 +210,7 @@ func testEventsRestart(t *testing.T, c *fixture, pod *corev1.Pod) {
 		records, err := c.rome.Audited(func(r lab.AuditRecord) bool {
 			return r.Write() && r.ObjectRef.Resource == "events" && liqods(r) && r.RequestReceivedTimestamp.After(begin)
 		})
-		if err == nil && len(records) != 1 {
-			err = fmt.Errorf("%d writes of events: %+v", len(records), records)
-		}
-		return err
+		return lab.Wrong(err, len(records) != 1, "%d writes of events: %+v", len(records), records)
 	})
 }
 
@@ -295,10 +292,7 @@ func (c *fixture) running(name string, want int) func(context.Context) error {
 				n++
 			}
 		}
-		if n != want {
-			return fmt.Errorf("%d of %d pods run", n, want)
-		}
-		return nil
+		return lab.Wrong(nil, n != want, "%d of %d pods run", n, want)
 	}
 }
 

@@ -185,10 +185,7 @@ func (w *world) ready(namespace string, want corev1.ConditionStatus) func(contex
 				wrong++
 			}
 		}
-		if wrong > 0 {
-			return fmt.Errorf("%d of %d pods are not Ready=%s", wrong, len(pods.Items), want)
-		}
-		return nil
+		return lab.Wrong(nil, wrong > 0, "%d of %d pods are not Ready=%s", wrong, len(pods.Items), want)
 	}
 }
 
@@ -210,10 +207,7 @@ func podsAre(c *lab.Cluster, namespace, labels string, want int, are func(*corev
 				have++
 			}
 		}
-		if have != want {
-			return fmt.Errorf("%d pods, not %d, of %d in %s of %s", have, want, len(pods.Items), namespace, c.Name)
-		}
-		return nil
+		return lab.Wrong(nil, have != want, "%d pods, not %d, of %d in %s of %s", have, want, len(pods.Items), namespace, c.Name)
 	}
 }
 

@@ -156,10 +156,7 @@ func (w *world) served(t *testing.T, p *lab.Process) func(context.Context) error
 			return err
 		}
 		port := n.Status.DaemonEndpoints.KubeletEndpoint.Port
-		if !slices.Contains(p.Options.Args, fmt.Sprintf("--vkubelet.listenAddress=127.0.0.1:%d", port)) {
-			return fmt.Errorf("the node's port is %d, not that of %s", port, p.Name)
-		}
-		return nil
+		return lab.Wrong(nil, !slices.Contains(p.Options.Args, fmt.Sprintf("--vkubelet.listenAddress=127.0.0.1:%d", port)), "the node's port is %d, not that of %s", port, p.Name)
 	}
 }
 

@@ -114,10 +114,7 @@ func testHomeTaint(t *testing.T, w *world) {
 	<-(*vk).Exited()
 	within(t, 40*time.Second, "another pod runs on a node of home", func(ctx context.Context) error {
 		on, err := w.nodesOf(ctx, namespace)
-		if err == nil && on["rome-sim-1"]+on["rome-sim-2"] != 1 {
-			err = fmt.Errorf("pods are on %v", on)
-		}
-		return err
+		return lab.Wrong(err, on["rome-sim-1"]+on["rome-sim-2"] != 1, "pods are on %v", on)
 	})
 	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(twin), name)
 	require.True(t, podRunning(there) && there.DeletionTimestamp == nil, "the provider's pod runs on")
@@ -173,10 +170,8 @@ func keepOne(t *testing.T, w *world) (still func()) {
 	marked := func(want string) {
 		t.Helper()
 		within(t, soon, "the pod follows "+want, func(context.Context) error {
-			if got := only(w.rome, namespace).Annotations[offloadingv1beta1.OnProviderLossAnnotation]; got != want {
-				return fmt.Errorf("the pod says %q", got)
-			}
-			return nil
+			got := only(w.rome, namespace).Annotations[offloadingv1beta1.OnProviderLossAnnotation]
+			return lab.Wrong(nil, got != want, "the pod says %q", got)
 		})
 	}
 	marked("Keep")

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -121,10 +121,7 @@ func testTopologySpreadPlain(t *testing.T, w *world) {
 	within(t, 30*time.Second, "all pods of the one that honours taints run", w.available("honor", "plain", 4))
 	within(t, 30*time.Second, "half the pods of the other wait", func(ctx context.Context) error {
 		on, err := w.nodesOf(ctx, "plain")
-		if err == nil && (on[""] != 2 || on["rome-sim-1"] != 3 || on["rome-sim-2"] != 3) {
-			err = fmt.Errorf("pods are on %v", on)
-		}
-		return err
+		return lab.Wrong(err, on[""] != 2 || on["rome-sim-1"] != 3 || on["rome-sim-2"] != 3, "pods are on %v", on)
 	})
 	for _, name := range []string{"ignore", "honor"} {
 		require.NoError(t, w.rome.Client().AppsV1().Deployments("plain").Delete(t.Context(), name, metav1.DeleteOptions{}))

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -59,10 +60,7 @@ func fullApart(t *testing.T, w *fullWorld) {
 				}
 			}
 			slices.Sort(nodes)
-			if len(list.Items) != tc.pods || len(nodes) != tc.runs || len(slices.Compact(nodes)) != 2 {
-				return fmt.Errorf("%d pods, running on %v", len(list.Items), nodes)
-			}
-			return nil
+			return lab.Wrong(nil, len(list.Items) != tc.pods || len(nodes) != tc.runs || len(slices.Compact(nodes)) != 2, "%d pods, running on %v", len(list.Items), nodes)
 		})
 	}
 	within(t, time.Minute, "the third one says why it waits", func(ctx context.Context) error {

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -239,10 +238,7 @@ func fullVolumes(t *testing.T, w *fullWorld) {
 	w.patchPod(t, w.rome, features, "files", `{"metadata":{"labels":{"tier":"silver"}}}`)
 	within(t, 30*time.Second, "the file follows the label", func(ctx context.Context) error {
 		out, err := w.rome.Exec(ctx, features, "files", "cat", "/projected/labels")
-		if err == nil && !strings.Contains(out, `tier="silver"`) {
-			err = fmt.Errorf("it has %s", out)
-		}
-		return err
+		return lab.Wrong(err, !strings.Contains(out, `tier="silver"`), "it has %s", out)
 	})
 }
 
@@ -336,10 +332,8 @@ func fullResize(t *testing.T, w *fullWorld) {
 	require.Equal(t, "10000", w.cpuQuota(t))
 	resize(`{"limits":{"cpu":"300m"}}`)
 	within(t, 30*time.Second, "the container has more CPU", func(context.Context) error {
-		if have := w.cpuQuota(t); have != "30000" {
-			return fmt.Errorf("its quota is %s", have)
-		}
-		return nil
+		have := w.cpuQuota(t)
+		return lab.Wrong(nil, have != "30000", "its quota is %s", have)
 	})
 	p := w.until(t, 20*time.Second, "resize", "shows it", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].Resources.Limits.Cpu().String() == "300m" && p.Status.ObservedGeneration == p.Generation

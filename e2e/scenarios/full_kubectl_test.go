@@ -200,10 +200,7 @@ func kubectlDebug(t *testing.T, w *fullWorld) {
 	t.Log(out)
 	within(t, 30*time.Second, "its log says what was typed", func(context.Context) error {
 		out, err := w.kubectl(t, lab.KubectlOptions{}, "logs", "lines", "-c", "typing")
-		if err == nil && out != "typed\n" {
-			err = fmt.Errorf("%q", out)
-		}
-		return err
+		return lab.Wrong(err, out != "typed\n", "%q", out)
 	})
 	_, err = w.kubectl(t, lab.KubectlOptions{}, append(debug, "-c", "sleeper", "--target", "c", "--", "sleep", "1h")...)
 	require.NoError(t, err)
@@ -219,10 +216,7 @@ func kubectlDebug(t *testing.T, w *fullWorld) {
 			return err
 		}
 		statuses := pod.Status.EphemeralContainerStatuses
-		if len(statuses) != 2 || statuses[0].State.Running == nil || statuses[1].State.Running == nil {
-			return fmt.Errorf("%+v", statuses)
-		}
-		return nil
+		return lab.Wrong(nil, len(statuses) != 2 || statuses[0].State.Running == nil || statuses[1].State.Running == nil, "%+v", statuses)
 	})
 	within(t, 10*time.Second, "they are asked for no more", lab.Is(w.milan.Liqod().OffloadingV1beta1().ShadowPods(toolsNamespace+"-rome"), "lines", func(shadow *offloadingv1beta1.ShadowPod) bool {
 		return len(shadow.Spec.Pod.EphemeralContainers) == 0

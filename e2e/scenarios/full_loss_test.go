@@ -190,13 +190,8 @@ func (w *fullWorld) enableNodeFailure(t *testing.T) {
 			return err
 		}
 		pods, err := w.milan.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
-		if err != nil {
-			return err
-		}
-		if d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 1 || d.Status.AvailableReplicas != 1 || len(pods.Items) != 1 {
-			return fmt.Errorf("%d updated, %d available, %d pods", d.Status.UpdatedReplicas, d.Status.AvailableReplicas, len(pods.Items))
-		}
-		return nil
+		return lab.Wrong(err, d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 1 || d.Status.AvailableReplicas != 1 || len(pods.Items) != 1,
+			"%d updated, %d available, %d pods", d.Status.UpdatedReplicas, d.Status.AvailableReplicas, len(pods.Items))
 	})
 }
 

@@ -62,10 +62,7 @@ func fullDeployment(t *testing.T, w *fullWorld) {
 	for _, p := range pods {
 		within(t, 20*time.Second, p.Spec.NodeName+" answers at "+p.Status.PodIP, func(ctx context.Context) error {
 			out, err := w.rome.Exec(ctx, "across", here, "get", "http://"+p.Status.PodIP+":8080/")
-			if err == nil && strings.TrimSpace(out) != p.Name {
-				err = fmt.Errorf("%q answered instead of %s", out, p.Name)
-			}
-			return err
+			return lab.Wrong(err, strings.TrimSpace(out) != p.Name, "%q answered instead of %s", out, p.Name)
 		})
 	}
 }
@@ -187,10 +184,7 @@ func fullRestarts(t *testing.T, w *fullWorld) {
 		}
 		status := p.Status.ContainerStatuses[0]
 		last := status.LastTerminationState.Terminated
-		if last == nil || last.ExitCode != 5 {
-			return fmt.Errorf("the last end is not told: %+v", status)
-		}
-		return nil
+		return lab.Wrong(nil, last == nil || last.ExitCode != 5, "the last end is not told: %+v", status)
 	})
 	within(t, 10*time.Second, "the counts are those of the provider", func(ctx context.Context) error {
 		here, err := w.rome.Client().CoreV1().Pods("restarts").Get(ctx, "crash", metav1.GetOptions{})
@@ -201,10 +195,8 @@ func fullRestarts(t *testing.T, w *fullWorld) {
 		if err != nil {
 			return err
 		}
-		if a, b := here.Status.ContainerStatuses[0].RestartCount, there.Status.ContainerStatuses[0].RestartCount; a != b {
-			return fmt.Errorf("%d at home, %d in the provider", a, b)
-		}
-		return nil
+		a, b := here.Status.ContainerStatuses[0].RestartCount, there.Status.ContainerStatuses[0].RestartCount
+		return lab.Wrong(nil, a != b, "%d at home, %d in the provider", a, b)
 	})
 	_, err := w.rome.Client().CoreV1().Pods("restarts").GetLogs("crash", &corev1.PodLogOptions{Previous: true}).DoRaw(t.Context())
 	require.NoError(t, err, "the log of the container before")

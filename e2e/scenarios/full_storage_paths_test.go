@@ -168,10 +168,7 @@ func (w *fullWorld) writesAndReads(t *testing.T, paths []volumePath) {
 			return err
 		}
 		read, err := w.rome.Exec(ctx, pathsNamespace, p.name(), "cat", bytesFile)
-		if err == nil && read != p.bytes()+"\n" {
-			err = fmt.Errorf("it reads %q", read)
-		}
-		return err
+		return lab.Wrong(err, read != p.bytes()+"\n", "it reads %q", read)
 	})
 	for _, p := range paths {
 		want := "rome"
@@ -229,10 +226,8 @@ func (w *fullWorld) ended(t *testing.T, paths []volumePath) {
 		if err := absent(w.rome.Client().CoreV1().PersistentVolumeClaims(pathsNamespace).Get(ctx, p.name(), metav1.GetOptions{})); err != nil {
 			return err
 		}
-		if have := w.hasBytes(t, p); len(have) > 0 != (p.bound && p.retain) {
-			return fmt.Errorf("the bytes are in %v", have)
-		}
-		return nil
+		have := w.hasBytes(t, p)
+		return lab.Wrong(nil, len(have) > 0 != (p.bound && p.retain), "the bytes are in %v", have)
 	})
 }
 
@@ -275,15 +270,11 @@ func (w *fullWorld) deletesKept(t *testing.T, paths []volumePath) {
 		w.pastes(t, w.rome, kept.Delete, "")
 	}
 	onAll(t, "the data is gone", paths, func(_ context.Context, p volumePath) error {
-		if have := w.hasBytes(t, p); len(have) > 0 {
-			return fmt.Errorf("the bytes are in %v", have)
-		}
-		return nil
+		have := w.hasBytes(t, p)
+		return lab.Wrong(nil, len(have) > 0, "the bytes are in %v", have)
 	})
 	within(t, longest, "no volume is left", func(context.Context) error {
-		if left := w.volumeFolders(t); len(left) > 0 {
-			return fmt.Errorf("there are still %v", left)
-		}
-		return nil
+		left := w.volumeFolders(t)
+		return lab.Wrong(nil, len(left) > 0, "there are still %v", left)
 	})
 }

@@ -95,10 +95,7 @@ func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadi
 			return fmt.Errorf("there are still %v", left)
 		}
 		volumes, err := w.rome.Client().CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-		if err == nil && len(volumes.Items) > 0 {
-			err = fmt.Errorf("rome still has %d PersistentVolumes", len(volumes.Items))
-		}
-		return err
+		return lab.Wrong(err, len(volumes.Items) > 0, "rome still has %d PersistentVolumes", len(volumes.Items))
 	})
 }
 
@@ -116,13 +113,7 @@ func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 			return err
 		}
 		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if pod.UID == before.UID {
-			return fmt.Errorf("it is the same")
-		}
-		return nil
+		return lab.Wrong(err, pod.UID == before.UID, "it is the same")
 	})
 	read, err := w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile)
 	require.NoError(t, err)
@@ -167,10 +158,7 @@ func (w *fullWorld) bytesOutliveNode(t *testing.T, namespace, name string) {
 			return err
 		}
 		read, err := w.rome.Exec(ctx, namespace, name, "cat", bytesFile)
-		if err == nil && read != "before the power failure\n" {
-			err = fmt.Errorf("it reads %q", read)
-		}
-		return err
+		return lab.Wrong(err, read != "before the power failure\n", "it reads %q", read)
 	})
 }
 

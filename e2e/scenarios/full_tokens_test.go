@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -41,10 +42,7 @@ func fullTokens(t *testing.T, w *fullWorld) {
 		if err := json.Unmarshal([]byte(out), &have); err != nil {
 			return err
 		}
-		if have.UID != pod.UID {
-			return fmt.Errorf("it is pod %s/%s", have.Namespace, have.Name)
-		}
-		return nil
+		return lab.Wrong(nil, have.UID != pod.UID, "it is pod %s/%s", have.Namespace, have.Name)
 	})
 	_, err := w.rome.Exec(t.Context(), "office", "worker", "api", "api/v1/namespaces/NAMESPACE/secrets")
 	require.Error(t, err, "its account may not read Secrets")

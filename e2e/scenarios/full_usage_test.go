@@ -86,10 +86,8 @@ func fullStreams(t *testing.T, w *fullWorld) {
 	})
 	begin := time.Now()
 	require.NoError(t, lab.Eventually(failed, func(context.Context) error {
-		if n := open.Load(); n < logs+execs {
-			return fmt.Errorf("%d streams are open", n)
-		}
-		return nil
+		n := open.Load()
+		return lab.Wrong(nil, n < logs+execs, "%d streams are open", n)
 	}))
 	t.Logf("%d streams are open: %s", logs+execs, time.Since(begin).Round(time.Millisecond))
 	more, err := w.vkubeletMetric(ctx, "go_goroutines")
@@ -103,10 +101,7 @@ func fullStreams(t *testing.T, w *fullWorld) {
 	require.NoError(t, all.Wait())
 	within(t, time.Minute, "nothing of them is left", func(ctx context.Context) error {
 		n, err := w.vkubeletMetric(ctx, "go_goroutines")
-		if err == nil && n > goroutines+30 {
-			err = fmt.Errorf("%.0f goroutines", n)
-		}
-		return err
+		return lab.Wrong(err, n > goroutines+30, "%.0f goroutines", n)
 	})
 }
 
@@ -267,8 +262,6 @@ func (w *fullWorld) vkubeletSays(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	if n := strings.Count(out, text); n != 1 {
-		return fmt.Errorf("said %d times", n)
-	}
-	return nil
+	n := strings.Count(out, text)
+	return lab.Wrong(nil, n != 1, "said %d times", n)
 }

@@ -137,9 +137,7 @@ func (w *fullWorld) inMilan(set string, run, in int) func(context.Context) error
 		waits := slices.ContainsFunc(list.Items, func(p corev1.Pod) bool {
 			return podCondition(&p, corev1.PodScheduled).Reason == corev1.PodReasonUnschedulable
 		})
-		if have != run || len(places) != in || waits != (run < len(list.Items)) || len(list.Items) == 0 {
-			return fmt.Errorf("of %d pods %v run; one waits: %t", len(list.Items), places, waits)
-		}
-		return nil
+		return lab.Wrong(nil, have != run || len(places) != in || waits != (run < len(list.Items)) || len(list.Items) == 0,
+			"of %d pods %v run; one waits: %t", len(list.Items), places, waits)
 	}
 }

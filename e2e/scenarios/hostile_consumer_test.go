@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -63,10 +63,7 @@ func testHostileConsumer(t *testing.T, w *world) {
 				return err
 			}
 		}
-		if left > 0 {
-			return fmt.Errorf("%d are left", left)
-		}
-		return nil
+		return lab.Wrong(nil, left > 0, "%d are left", left)
 	})
 	requireLiving(t, before, lives(t, w.milan.Cluster, twinOfRome))
 }

@@ -67,10 +67,7 @@ func hostilePeer(t *testing.T, w *fullWorld, fromPod string, gateway func(ctx co
 		defer cancel()
 		return lab.Eventually(ctx, func(ctx context.Context) error {
 			after, err := w.dropped(ctx)
-			if err == nil && after["to_node"] <= before["to_node"] {
-				err = fmt.Errorf("to_node has counted %g, and before %g", after["to_node"], before["to_node"])
-			}
-			return err
+			return lab.Wrong(err, after["to_node"] <= before["to_node"], "to_node has counted %g, and before %g", after["to_node"], before["to_node"])
 		})
 	})
 	both.Go(func() (err error) {

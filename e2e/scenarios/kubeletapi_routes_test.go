@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -100,10 +99,7 @@ func (w *world) entitle(t *testing.T, name string, rules []rbacv1.PolicyRule) {
 			Subresource: strings.TrimPrefix(rules[0].Resources[0], "nodes/"), Name: "milan"}}}
 	require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error {
 		answer, err := c.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		if err == nil && !answer.Status.Allowed {
-			err = fmt.Errorf("%s is not bound yet", name)
-		}
-		return err
+		return lab.Wrong(err, !answer.Status.Allowed, "%s is not bound yet", name)
 	}))
 }
 

@@ -158,19 +158,13 @@ func (w nodesWorld) lost(t *testing.T, how, victim string, lose func() error) {
 		w.tried(ctx, works, other)
 		works.mu.Lock()
 		defer works.mu.Unlock()
-		if len(works.list) < 4 {
-			return fmt.Errorf("these work: %v", works.list)
-		}
-		return nil
+		return lab.Wrong(nil, len(works.list) < 4, "these work: %v", works.list)
 	})
 	w.crossed(t, "while "+victim+" is "+how, other)
 	w.started(t, "new-"+victim)
 	within(t, longest, "milan has another key", func(ctx context.Context) error {
 		is, err := w.key(ctx)
-		if err == nil && is == was {
-			err = fmt.Errorf("it has %s, of the gateway on %s, which may still run", is, victim)
-		}
-		return err
+		return lab.Wrong(err, is == was, "it has %s, of the gateway on %s, which may still run", is, victim)
 	})
 	pause := longestPause(stop())
 	works.check("gateway", nil)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
@@ -190,8 +191,5 @@ func (w lossWorld) complete(ctx context.Context, s *site.Site, role string) erro
 		}
 		have, want = d.Status.ReadyReplicas, *d.Spec.Replicas
 	}
-	if have != want || want == 0 {
-		return fmt.Errorf("role %s of %s has %d of %d pods ready", role, s.Name, have, want)
-	}
-	return nil
+	return lab.Wrong(nil, have != want || want == 0, "role %s of %s has %d of %d pods ready", role, s.Name, have, want)
 }

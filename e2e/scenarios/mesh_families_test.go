@@ -2,11 +2,12 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/e2e/lab"
 )
 
 // testMeshFamilies: of two providers one has Services of IPv4 only. What prefers both
@@ -30,9 +31,7 @@ func testMeshFamilies(t *testing.T, m mesh) {
 	other.until(t, "require", "no longer refused", ofFamilies(turin, v4))
 	begin := time.Now()
 	hold(t, time.Until(begin.Add(2*time.Second)), "what turin lacks is not asked for again", func(context.Context) error {
-		if all := m.writes(t, turin, begin); len(all) > 0 {
-			return fmt.Errorf("%v", all)
-		}
-		return nil
+		all := m.writes(t, turin, begin)
+		return lab.Wrong(nil, len(all) > 0, "%v", all)
 	})
 }

@@ -145,10 +145,8 @@ func knowsOnce(s *site.Site, namespace string, want []string) func(context.Conte
 func knowsOnceOf(s *site.Site, namespace, service string, want []string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		have, err := addresses(ctx, s.Client().DiscoveryV1().EndpointSlices(namespace), service)
-		if slices.Sort(have); err == nil && !slices.Equal(have, want) {
-			err = fmt.Errorf("%s knows %v of %s/%s, not %v", s.Name, have, namespace, service, want)
-		}
-		return err
+		slices.Sort(have)
+		return lab.Wrong(err, !slices.Equal(have, want), "%s knows %v of %s/%s, not %v", s.Name, have, namespace, service, want)
 	}
 }
 

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -33,10 +32,8 @@ func testBounds(t *testing.T, w *world) {
 		if err != nil {
 			return err
 		}
-		if _, ok := quota.Status.Used["count/ingresses.networking.k8s.io"]; !ok {
-			return errors.New("the quota controller has not counted yet")
-		}
-		return nil
+		_, ok := quota.Status.Used["count/ingresses.networking.k8s.io"]
+		return lab.Wrong(nil, !ok, "the quota controller has not counted yet")
 	})
 	policy, err := policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{})
 	require.NoError(t, err)

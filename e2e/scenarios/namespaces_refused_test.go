@@ -128,10 +128,8 @@ func testHostileMap(t *testing.T, w *world) {
 				return fmt.Errorf("entry %s: %+v", original, got)
 			}
 		}
-		if got := m.Status.CurrentMapping["honest"]; got.Phase != offloadingv1beta1.MappingAccepted {
-			return fmt.Errorf("the honest entry: %+v", got)
-		}
-		return nil
+		got := m.Status.CurrentMapping["honest"]
+		return lab.Wrong(nil, got.Phase != offloadingv1beta1.MappingAccepted, "the honest entry: %+v", got)
 	})
 	m := kubetest.Get(t, maps, "milan")
 	for original, answer := range m.Status.CurrentMapping {

@@ -238,10 +238,7 @@ func (w *world) placed(namespace, name, want string) func(context.Context) error
 		default:
 			ok = ok && node == want
 		}
-		if !ok {
-			return fmt.Errorf("pod %s/%s is on %q, %s: %+v", namespace, name, node, pod.Status.Phase, pod.Status.Conditions)
-		}
-		return nil
+		return lab.Wrong(nil, !ok, "pod %s/%s is on %q, %s: %+v", namespace, name, node, pod.Status.Phase, pod.Status.Conditions)
 	}
 }
 

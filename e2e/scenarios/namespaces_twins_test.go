@@ -107,10 +107,8 @@ func (w *world) runsThere(namespace, name, twin, uid string) func(context.Contex
 			return fmt.Errorf("the local pod was replaced")
 		}
 		remote, err := w.milan.Client().CoreV1().Pods(twin).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && (remote.Status.Phase != corev1.PodRunning || remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != uid) {
-			err = fmt.Errorf("the remote pod is %s: %v", remote.Status.Phase, remote.Labels)
-		}
-		return err
+		return lab.Wrong(err, remote.Status.Phase != corev1.PodRunning || remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != uid,
+			"the remote pod is %s: %v", remote.Status.Phase, remote.Labels)
 	}
 }
 
@@ -131,10 +129,8 @@ func testUnoffload(t *testing.T, w *world) {
 	require.Equal(t, "false", ns.Labels[offloadingv1beta1.SchedulingEnabledLabel], "the user's label is back")
 	within(t, soon, "the twin is gone", w.noTwin("back-rome"))
 	within(t, soon, "the vkubelet's binding is gone", func(context.Context) error {
-		if left := w.vkubeletBindings(t, "back"); len(left) > 0 {
-			return fmt.Errorf("bindings %v are left", left)
-		}
-		return nil
+		left := w.vkubeletBindings(t, "back")
+		return lab.Wrong(nil, len(left) > 0, "bindings %v are left", left)
 	})
 	within(t, soon, "the Deployment runs at home", podsAre(w.rome.Cluster, "back", "app=web", 2, func(p *corev1.Pod) bool {
 		return p.Status.Phase == corev1.PodRunning && strings.HasPrefix(p.Spec.NodeName, "rome-sim-")
@@ -226,10 +222,7 @@ func testRecreatedWhileAway(t *testing.T, w *world) {
 				return fmt.Errorf("pod %s is left", name)
 			}
 		}
-		if len(now) != 3 {
-			return fmt.Errorf("%d pods", len(now))
-		}
-		return nil
+		return lab.Wrong(nil, len(now) != 3, "%d pods", len(now))
 	})
 }
 

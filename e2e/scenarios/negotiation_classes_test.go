@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -85,12 +86,7 @@ func (w *world) offersClasses(want ...string) func(context.Context) error {
 			}
 		}
 		node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if fmt.Sprint(have) != fmt.Sprint(want) || (node.Labels[offloadingv1beta1.NoStorageLabel] == "true") != (len(want) == 0) {
-			return fmt.Errorf("the classes are %v, the labels %v", have, node.Labels)
-		}
-		return nil
+		return lab.Wrong(err, fmt.Sprint(have) != fmt.Sprint(want) || (node.Labels[offloadingv1beta1.NoStorageLabel] == "true") != (len(want) == 0),
+			"the classes are %v, the labels %v", have, node.Labels)
 	}
 }

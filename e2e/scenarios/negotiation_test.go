@@ -84,10 +84,8 @@ func gives(consumer, provider *site.Site, node, cpu string) func(context.Context
 			return err
 		}
 		want := resource.MustParse(cpu)
-		if have, bound := n.Status.Allocatable[corev1.ResourceCPU], q.Spec.Resources[corev1.ResourceCPU]; have.Cmp(want) != 0 || bound.Cmp(want) != 0 {
-			return fmt.Errorf("node %s has %s, its quota %s, not %s", node, have.String(), bound.String(), cpu)
-		}
-		return nil
+		have, bound := n.Status.Allocatable[corev1.ResourceCPU], q.Spec.Resources[corev1.ResourceCPU]
+		return lab.Wrong(nil, have.Cmp(want) != 0 || bound.Cmp(want) != 0, "node %s has %s, its quota %s, not %s", node, have.String(), bound.String(), cpu)
 	}
 }
 
@@ -154,10 +152,7 @@ func testNotOffered(t *testing.T, w *world) {
 			return err
 		}
 		c := meta.FindStatusCondition(have.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
-		if c == nil || c.Reason != offloadingv1beta1.ReasonQuotaTooSmall {
-			return fmt.Errorf("conditions are %+v", have.Status.Conditions)
-		}
-		return nil
+		return lab.Wrong(nil, c == nil || c.Reason != offloadingv1beta1.ReasonQuotaTooSmall, "conditions are %+v", have.Status.Conditions)
 	})
 	_, err := w.milan.Client().CoreV1().Pods(twinOfRome).Get(t.Context(), shadow.Name, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
@@ -289,10 +284,7 @@ func testProviderAwayFromNegotiation(t *testing.T, w *world) {
 	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("12", "20Gi")})
 	hold(t, 20*time.Second, "nothing is given up", func(ctx context.Context) error {
 		vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && vn.DeletionTimestamp != nil {
-			return fmt.Errorf("virtual node milan is being deleted")
-		}
-		return err
+		return lab.Wrong(err, vn.DeletionTimestamp != nil, "virtual node milan is being deleted")
 	})
 	heal()
 	within(t, time.Minute, "caught up", gives(w.rome, w.milan, "milan", "12"))
@@ -316,10 +308,7 @@ func testDeletedByHand(t *testing.T, w *world) {
 	within(t, quickly, "the quota is back", gives(w.rome, w.milan, "milan", "12"))
 	hold(t, 12*time.Second, "the virtual node stays", func(ctx context.Context) error {
 		have, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && (have.UID != vn.UID || have.DeletionTimestamp != nil) {
-			return fmt.Errorf("virtual node milan is another, or going")
-		}
-		return err
+		return lab.Wrong(err, have.UID != vn.UID || have.DeletionTimestamp != nil, "virtual node milan is another, or going")
 	})
 	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
 }
@@ -356,10 +345,8 @@ func testNegotiationAtRest(t *testing.T, w *world) {
 	require.NoError(t, w.sites.Restart(&w.rome.Controller))
 	require.NoError(t, w.sites.Restart(&w.milan.Controller))
 	hold(t, 15*time.Second, "nothing is written", func(context.Context) error {
-		if have := w.negotiated(t); !maps.Equal(before, have) {
-			return fmt.Errorf("%v, not %v", have, before)
-		}
-		return nil
+		have := w.negotiated(t)
+		return lab.Wrong(nil, !maps.Equal(before, have), "%v, not %v", have, before)
 	})
 }
 
@@ -368,10 +355,7 @@ func testWithdrawn(t *testing.T, w *world) {
 	lets(t, w.milan, "rome", corev1beta1.PeeringNo)
 	within(t, quickly, "nothing more may begin", func(ctx context.Context) error {
 		q, err := w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && !q.Spec.Resources.Cpu().IsZero() {
-			return fmt.Errorf("the quota is %v", q.Spec.Resources)
-		}
-		return err
+		return lab.Wrong(err, !q.Spec.Resources.Cpu().IsZero(), "the quota is %v", q.Spec.Resources)
 	})
 	within(t, quickly, "the refusal shows at home", requestIs(w.rome, "milan", sharingv1alpha1.RequestRefused, "NotAllowed"))
 	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
@@ -415,10 +399,7 @@ func testBothNegotiate(t *testing.T, w *world) {
 				"rome node liqo-tenant-milan/milan", "rome offer liqo-tenant-milan/milan", "rome quota liqo-tenant-milan/rome", "rome request liqo-tenant-milan/milan",
 			}, name)
 		})
-		if len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
+		return lab.Wrong(nil, len(left) > 0, "left: %v", left)
 	})
 	require.NoError(t, gives(w.rome, w.milan, "milan", "12")(t.Context()), "rome goes on using milan")
 }
@@ -430,10 +411,7 @@ func testNotWanted(t *testing.T, w *world) {
 	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
 	within(t, quickly, "all but a quota of nothing is gone", func(ctx context.Context) error {
 		left := slices.Sorted(maps.Keys(w.negotiated(t)))
-		if !slices.Equal(left, []string{"milan quota liqo-tenant-rome/milan", "rome quota liqo-tenant-milan/rome"}) {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
+		return lab.Wrong(nil, !slices.Equal(left, []string{"milan quota liqo-tenant-rome/milan", "rome quota liqo-tenant-milan/rome"}), "left: %v", left)
 	})
 
 	hand := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenantOfMilan, Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{

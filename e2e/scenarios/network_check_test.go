@@ -3,7 +3,6 @@ package scenarios
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -253,10 +252,7 @@ func agentBack(t *testing.T, w networkWorld) {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		out, err := host.Command(ctx, "ip", "route", "show", "table", "6171")
-		if err == nil && strings.TrimSpace(out) == "" {
-			return errors.New("no route in table 6171")
-		}
-		return err
+		return lab.Wrong(err, strings.TrimSpace(out) == "", "no route in table 6171")
 	})
 }
 
@@ -298,9 +294,6 @@ func scale(t *testing.T, s *site.Site, namespace, name string, replicas int32) {
 		}
 		// A pod that ends does not count in the status, and still works.
 		pods, err := s.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
-		if err == nil && len(pods.Items) != int(replicas) {
-			err = fmt.Errorf("it has %d pods", len(pods.Items))
-		}
-		return err
+		return lab.Wrong(err, len(pods.Items) != int(replicas), "it has %d pods", len(pods.Items))
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -62,10 +63,7 @@ func networkMoves(t *testing.T, w networkWorld) {
 	}()
 	within(t, longest, "the stream has begun", func(ctx context.Context) error {
 		sockets, err := w.rome.Exec(ctx, netNamespace, from.name, "cat", "/proc/net/udp")
-		if err == nil && !strings.Contains(sockets, ":1F90 01 ") {
-			err = fmt.Errorf("no socket is connected with port 8080:\n%s", sockets)
-		}
-		return err
+		return lab.Wrong(err, !strings.Contains(sockets, ":1F90 01 "), "no socket is connected with port 8080:\n%s", sockets)
 	})
 	within(t, longest, "packets pass", func(ctx context.Context) error {
 		return arrives(w.rome.Exec(ctx, netNamespace, from.name, "reach", "udp://"+to.seen["rome"]+":8080/64"))
@@ -115,10 +113,8 @@ func (w networkWorld) dials(address netip.Addr, former string) func(context.Cont
 	want := netip.AddrPortFrom(address, site.TunnelPort).String()
 	return func(ctx context.Context) error {
 		g, err := w.tunnelToRome(ctx)
-		if err == nil && (g.Value != networkingv1beta1.Connected || g.Endpoint != want || g.PeerGateway == former) {
-			err = fmt.Errorf("milan sends to gateway %s of rome at %s: %s %s", g.PeerGateway, g.Endpoint, g.Value, g.Message)
-		}
-		return err
+		return lab.Wrong(err, g.Value != networkingv1beta1.Connected || g.Endpoint != want || g.PeerGateway == former,
+			"milan sends to gateway %s of rome at %s: %s %s", g.PeerGateway, g.Endpoint, g.Value, g.Message)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -68,10 +69,7 @@ func networkShared(t *testing.T, w networkWorld) {
 	within(t, longest, "a shared pod is reached", asks)
 	require.NoError(t, endpointSlices.Delete(t.Context(), "apart", metav1.DeleteOptions{}))
 	within(t, longest, "a pod that is no longer shared is closed", func(ctx context.Context) error {
-		if asks(ctx) == nil {
-			return fmt.Errorf("%s still answers", view)
-		}
-		return nil
+		return lab.Wrong(nil, asks(ctx) == nil, "%s still answers", view)
 	})
 	require.NoError(t, answered(t.Context()), "the pod still reaches the peer")
 	require.NoError(t, home.CoreV1().Namespaces().Delete(t.Context(), netApart, metav1.DeleteOptions{}))

@@ -343,10 +343,7 @@ func judge(pods map[string]netPod, from netPod, expected []string, a arrival) er
 	if family(want) != family(a.Seen) {
 		want = from.second[in]
 	}
-	if a.Name != from.name && a.Seen != want {
-		return fmt.Errorf("%s has seen it as %s; its cluster calls it %s", a.Name, a.Seen, want)
-	}
-	return nil
+	return lab.Wrong(nil, a.Name != from.name && a.Seen != want, "%s has seen it as %s; its cluster calls it %s", a.Name, a.Seen, want)
 }
 
 // reached waits until everything is reached, with nobody's help.
@@ -418,10 +415,7 @@ func networkOrigin(t *testing.T, w networkWorld) {
 func (w *fullWorld) readsVersion(namespace, pod, path string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		out, err := w.rome.Exec(ctx, namespace, pod, "api", path)
-		if err != nil || !strings.Contains(out, "gitVersion") {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
+		return lab.Wrong(nil, err != nil || !strings.Contains(out, "gitVersion"), "%w: %s", err, out)
 	}
 }
 

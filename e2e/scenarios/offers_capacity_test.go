@@ -22,6 +22,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -251,10 +252,8 @@ func (o *offerWatch) atRest(context.Context) error {
 		return o.err
 	}
 	// Each of both may be less by what is rounded down.
-	if given, want := o.given(), o.left()*offerShare/100; given > want || given < want-2 {
-		return fmt.Errorf("%dm of CPU are offered, %dm are to be", given, want)
-	}
-	return nil
+	given, want := o.given(), o.left()*offerShare/100
+	return lab.Wrong(nil, given > want || given < want-2, "%dm of CPU are offered, %dm are to be", given, want)
 }
 
 func (o *offerWatch) verdict() error {

@@ -92,10 +92,8 @@ func clocksDiffer(t *testing.T, w *world) {
 	})
 	renewed := 0
 	within(t, longest, "the identity is renewed twice", func(context.Context) error {
-		if renewed += len(renewals()); renewed < 2 {
-			return fmt.Errorf("%d renewals", renewed)
-		}
-		return nil
+		renewed += len(renewals())
+		return lab.Wrong(nil, renewed < 2, "%d renewals", renewed)
 	})
 	// The certificate of the provider that is behind seems to have half of its life left.
 	require.LessOrEqual(t, renewed, 2+int(time.Since(begin)/(4*time.Second)), "renewals")
@@ -131,13 +129,7 @@ func endsWith(code string) func(*corev1.Pod) {
 
 func (w *world) ended(ctx context.Context, namespace, name string) error {
 	pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if pod.Status.Phase != corev1.PodSucceeded {
-		return fmt.Errorf("pod %s is %s", name, pod.Status.Phase)
-	}
-	return nil
+	return lab.Wrong(err, pod.Status.Phase != corev1.PodSucceeded, "pod %s is %s", name, pod.Status.Phase)
 }
 
 // goodTokenIn looks for a token in the provider that home accepts as the cashier's.

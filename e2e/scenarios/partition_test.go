@@ -167,10 +167,8 @@ func (w partitionWorld) sees(s *site.Site, want sight) func(context.Context) err
 }
 
 func stands(conditions []metav1.Condition, kind string, want metav1.ConditionStatus) error {
-	if c := meta.FindStatusCondition(conditions, kind); c == nil || c.Status != want {
-		return fmt.Errorf("%s is not %s: %+v", kind, want, c)
-	}
-	return nil
+	c := meta.FindStatusCondition(conditions, kind)
+	return lab.Wrong(nil, c == nil || c.Status != want, "%s is not %s: %+v", kind, want, c)
 }
 
 // endpoints looks at the Service's endpoints: those of pods that run in the other cluster
@@ -204,10 +202,7 @@ func (w partitionWorld) endpoints(ctx context.Context, s *site.Site, away bool) 
 	if !away {
 		wantOthers = 0
 	}
-	if own != wantOwn || others != wantOthers {
-		return fmt.Errorf("%d endpoints of its own pods are ready, and %d of others: not %d and %d", own, others, wantOwn, wantOthers)
-	}
-	return nil
+	return lab.Wrong(nil, own != wantOwn || others != wantOthers, "%d endpoints of its own pods are ready, and %d of others: not %d and %d", own, others, wantOwn, wantOthers)
 }
 
 func (w partitionWorld) nodeStands(ctx context.Context, s *site.Site, want sight) error {
@@ -216,10 +211,8 @@ func (w partitionWorld) nodeStands(ctx context.Context, s *site.Site, want sight
 		return err
 	}
 	unavailable := cmp.Or(nodeCondition(node, corev1.NodeNetworkUnavailable).Status, corev1.ConditionFalse)
-	if ready := readyOf(node).Status; ready != want.node || unavailable != want.unavailable {
-		return fmt.Errorf("node %s is Ready=%s and NetworkUnavailable=%s", node.Name, ready, unavailable)
-	}
-	return nil
+	ready := readyOf(node).Status
+	return lab.Wrong(nil, ready != want.node || unavailable != want.unavailable, "node %s is Ready=%s and NetworkUnavailable=%s", node.Name, ready, unavailable)
 }
 
 // podsStand looks at the pods that run in the provider, as home shows them.

@@ -206,10 +206,8 @@ func (w *world) requireStatusWrites(t *testing.T, c *fixture, begin time.Time, n
 	got := w.writes(t, w.rome.Audited, c.namespace, begin)
 	const what = "patch pods/status"
 	within(t, soon, "each write of a status changes it", func(context.Context) error {
-		if changes := c.home.statusChanges(begin); changes < max(n, got[what]) {
-			return fmt.Errorf("%d changes of %d pods were seen, and there are %d writes", changes, n, got[what])
-		}
-		return nil
+		changes := c.home.statusChanges(begin)
+		return lab.Wrong(nil, changes < max(n, got[what]), "%d changes of %d pods were seen, and there are %d writes", changes, n, got[what])
 	})
 	for write := range got {
 		if strings.HasPrefix(write, what) {

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,10 +63,8 @@ func (w *world) gone(namespace, twin string) func(context.Context) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		if n := len(local.Items) + len(remote.Items) + len(shadows.Items); n > 0 {
-			return fmt.Errorf("%d pods at home, %d in the provider, %d ShadowPods are left", len(local.Items), len(remote.Items), len(shadows.Items))
-		}
-		return nil
+		n := len(local.Items) + len(remote.Items) + len(shadows.Items)
+		return lab.Wrong(nil, n > 0, "%d pods at home, %d in the provider, %d ShadowPods are left", len(local.Items), len(remote.Items), len(shadows.Items))
 	}
 }
 

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,10 +114,7 @@ func (w *postgresWorld) reads(t *testing.T, pod, bytes string) {
 			return err
 		}
 		read, err := w.rome.Exec(ctx, databases, pod, "cat", bytesFile)
-		if err == nil && read != bytes+"\n" {
-			err = fmt.Errorf("it reads %q", read)
-		}
-		return err
+		return lab.Wrong(err, read != bytes+"\n", "it reads %q", read)
 	})
 }
 

@@ -204,10 +204,7 @@ func (w *postgresWorld) acknowledges(t *testing.T, db string) func(context.Conte
 		if before < 0 {
 			before = len(rows)
 		}
-		if len(rows) < before+enoughRows {
-			return fmt.Errorf("%s has acknowledged %d rows, %d of them before", db, len(rows), before)
-		}
-		return nil
+		return lab.Wrong(nil, len(rows) < before+enoughRows, "%s has acknowledged %d rows, %d of them before", db, len(rows), before)
 	}
 }
 
@@ -291,10 +288,7 @@ func postgresCutOff(t *testing.T, w *postgresWorld) {
 		require.NoError(t, err)
 		hold(t, cutFor, db+" waits", func(ctx context.Context) error {
 			now, err := w.rowsAcknowledged(ctx, db)
-			if err == nil && len(now) > len(before) {
-				err = fmt.Errorf("it has acknowledged %d rows", len(now)-len(before))
-			}
-			return err
+			return lab.Wrong(err, len(now) > len(before), "it has acknowledged %d rows", len(now)-len(before))
 		})
 	}
 	back()

@@ -153,10 +153,7 @@ func testQuotaOrder(t *testing.T, w *world) {
 	a.create(t, coreful("small", "100m", corev1.RestartPolicyAlways))
 	a.runs(t, "small")
 	within(t, 2*quotaPatience, "the patience with younger ones is over", func(context.Context) error {
-		if time.Since(a.local(t, "big").CreationTimestamp.Time) < quotaPatience+time.Second {
-			return errors.New("not yet")
-		}
-		return nil
+		return lab.Wrong(nil, time.Since(a.local(t, "big").CreationTimestamp.Time) < quotaPatience+time.Second, "not yet")
 	})
 	a.create(t, coreful("late", "100m", corev1.RestartPolicyAlways))
 	a.waits(t, "late", offloadingv1beta1.ReasonQuotaExceeded, "longer")

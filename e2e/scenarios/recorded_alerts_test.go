@@ -148,10 +148,7 @@ func (w *alertWorld) alarm(t *testing.T, a alarm) {
 	if !a.lasts {
 		within(t, longest, "the fault is not measured any more", func(ctx context.Context) error {
 			text, err := metrics(ctx, a.process())
-			if err == nil && regexp.MustCompile("(?m)^"+a.line+"$").MatchString(text) {
-				err = fmt.Errorf("there is still a line %s", a.line)
-			}
-			return err
+			return lab.Wrong(err, regexp.MustCompile("(?m)^"+a.line+"$").MatchString(text), "there is still a line %s", a.line)
 		})
 	}
 }
@@ -425,10 +422,7 @@ func (w *alertWorld) renewalFails() alarm {
 			restore = takeRights(t, w.milan, signingRole, signingResource)
 			within(t, behindFor, "the identity is in the last fifth of its life", func(ctx context.Context) error {
 				left, err := w.identityLeft(ctx)
-				if err == nil && left > 0.19 {
-					err = fmt.Errorf("%.0f %% of it are left", left*100)
-				}
-				return err
+				return lab.Wrong(err, left > 0.19, "%.0f %% of it are left", left*100)
 			})
 		},
 		follow: []followed{{command: "kubectl describe foreigncluster milan", says: corev1beta1.ReasonRenewalFails}},
@@ -436,10 +430,7 @@ func (w *alertWorld) renewalFails() alarm {
 			restore(t)
 			within(t, longest, "the identity is renewed", func(ctx context.Context) error {
 				left, err := w.identityLeft(ctx)
-				if err == nil && left < 0.5 {
-					err = fmt.Errorf("%.0f %% of it are left", left*100)
-				}
-				return err
+				return lab.Wrong(err, left < 0.5, "%.0f %% of it are left", left*100)
 			})
 		},
 	}

@@ -144,10 +144,7 @@ func (w partitionWorld) contested(t *testing.T) (stop func()) {
 	})
 	within(t, longest, "ip monitor shows what is deleted", func(ctx context.Context) error {
 		seen, err := host.Command(ctx, "bash", "-c", "timeout 5 ip monitor rule || true") // it ends by the timeout only
-		if err == nil && !strings.Contains(seen, "Deleted") {
-			err = fmt.Errorf("it shows %q", seen)
-		}
-		return err
+		return lab.Wrong(err, !strings.Contains(seen, "Deleted"), "it shows %q", seen)
 	})
 	return func() {
 		cancel()

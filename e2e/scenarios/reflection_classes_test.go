@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -110,10 +111,7 @@ func testNoClasses(t *testing.T, w *world) {
 	}()
 	within(t, quickly, "milan has a default class of its own", func(ctx context.Context) error {
 		i, err := w.milan.Client().NetworkingV1().Ingresses("default").Create(ctx, ingressOf("probe", ""), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && ptr.Deref(i.Spec.IngressClassName, "") != class.Name {
-			err = fmt.Errorf("the class is %v", i.Spec.IngressClassName)
-		}
-		return err
+		return lab.Wrong(err, ptr.Deref(i.Spec.IngressClassName, "") != class.Name, "the class is %v", i.Spec.IngressClassName)
 	})
 	w.offers(t)
 	w.untilNoneOffered(t, class.Name)
@@ -141,9 +139,7 @@ func (w *world) untilNoneOffered(t *testing.T, own string) {
 			return err
 		}
 		remote := there(t, i.Name+" is reflected", getter(w.milan.Client().NetworkingV1().Ingresses("classes-rome"), i.Name), func(*networkingv1.Ingress) bool { return true })
-		if class := ptr.Deref(remote.Spec.IngressClassName, ""); class != own {
-			return fmt.Errorf("%s is of class %q", i.Name, class)
-		}
-		return nil
+		class := ptr.Deref(remote.Spec.IngressClassName, "")
+		return lab.Wrong(nil, class != own, "%s is of class %q", i.Name, class)
 	})
 }

@@ -75,10 +75,8 @@ func (w *world) populate(t *testing.T, namespace string, many int) {
 func (w *world) noWrites(t *testing.T, begin, end time.Time, what string) {
 	t.Helper()
 	hold(t, time.Until(end), what, func(context.Context) error {
-		if all := writes(t, w.milan.Cluster, peer, begin); len(all) > 0 {
-			return fmt.Errorf("%d writes: %v", len(all), all)
-		}
-		return nil
+		all := writes(t, w.milan.Cluster, peer, begin)
+		return lab.Wrong(nil, len(all) > 0, "%d writes: %v", len(all), all)
 	})
 }
 
@@ -223,10 +221,7 @@ func testTwoWays(t *testing.T, w *world) {
 	begin := time.Now()
 	hold(t, time.Until(begin.Add(idle)), "nothing goes round", func(context.Context) error {
 		all := append(writes(t, w.milan.Cluster, peer, begin), writes(t, w.rome.Cluster, "system:serviceaccount:liqo-tenant-milan:peer-1", begin)...)
-		if len(all) > 0 {
-			return fmt.Errorf("%v", all)
-		}
-		return nil
+		return lab.Wrong(nil, len(all) > 0, "%v", all)
 	})
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		cm := kubetest.Get(t, s.Client().CoreV1().ConfigMaps("mesh"), "app")

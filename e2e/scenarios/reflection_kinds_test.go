@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -177,10 +178,8 @@ func testReflectedEndpoints(t *testing.T, w *world) {
 	knows := func(want ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			have, err := addresses(ctx, w.milan.Client().DiscoveryV1().EndpointSlices("eps-rome"), "web")
-			if slices.Sort(have); err == nil && !slices.Equal(have, want) {
-				err = fmt.Errorf("milan knows %v, not %v", have, want)
-			}
-			return err
+			slices.Sort(have)
+			return lab.Wrong(err, !slices.Equal(have, want), "milan knows %v, not %v", have, want)
 		}
 	}
 	within(t, quickly, "milan knows each endpoint once", knows(ips...))

@@ -103,10 +103,7 @@ func keptTwins(t *testing.T, w *world) {
 			return err
 		}
 		ns, err := core.Namespaces().Get(ctx, twin, metav1.GetOptions{})
-		if err == nil && ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" {
-			err = fmt.Errorf("annotations are %v", ns.Annotations)
-		}
-		return err
+		return lab.Wrong(err, ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == "", "annotations are %v", ns.Annotations)
 	})
 
 	require.NoError(t, w.milan.Apply(ctx, []byte(anotherPeer("shop", twinOfParis))))

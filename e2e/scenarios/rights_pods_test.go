@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -157,10 +156,7 @@ func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 		if pod, err = p.core.CoreV1().Pods(twinOfRome).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
-		if pod.Status.Phase != corev1.PodRunning {
-			return fmt.Errorf("pod is %s: %+v", pod.Status.Phase, pod.Status.Conditions)
-		}
-		return nil
+		return lab.Wrong(nil, pod.Status.Phase != corev1.PodRunning, "pod is %s: %+v", pod.Status.Phase, pod.Status.Conditions)
 	})
 	tc.check(t, pod)
 	uid := pod.UID
@@ -180,10 +176,7 @@ func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 		if pod, err = p.core.CoreV1().Pods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{}); err != nil {
 			return err
 		}
-		if pod.Annotations["seen"] != "yes" {
-			return fmt.Errorf("annotations are %v", pod.Annotations)
-		}
-		return nil
+		return lab.Wrong(nil, pod.Annotations["seen"] != "yes", "annotations are %v", pod.Annotations)
 	})
 	tc.check(t, pod)
 	first := kubetest.Get(t, p.core.CoreV1().Pods(twinOfRome), name)
@@ -216,10 +209,8 @@ func refused(t *testing.T, p attacker, specs map[string]refusedSpec) {
 					return err
 				}
 				c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
-				if c == nil || c.Status != metav1.ConditionFalse || c.Reason != tc.reason || !strings.Contains(c.Message, tc.message) {
-					return fmt.Errorf("conditions are %+v, want reason %s and a message about %s", s.Status.Conditions, tc.reason, tc.message)
-				}
-				return nil
+				return lab.Wrong(nil, c == nil || c.Status != metav1.ConditionFalse || c.Reason != tc.reason || !strings.Contains(c.Message, tc.message),
+					"conditions are %+v, want reason %s and a message about %s", s.Status.Conditions, tc.reason, tc.message)
 			})
 			_, err := p.core.CoreV1().Pods(twinOfRome).Get(t.Context(), shadow.Name, metav1.GetOptions{})
 			require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)

@@ -3,7 +3,6 @@ package scenarios
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"testing"
 
@@ -247,10 +246,7 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 	kubetest.Create(t, ingresses, at(own("store"), "store.example.com"))
 	within(t, soon, "the webhook knows of the bank", func(ctx context.Context) error {
 		_, err := ingresses.Create(ctx, at(own("evil"), "bank.example.com"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if !apierrors.IsForbidden(err) {
-			return fmt.Errorf("answer is %v", err)
-		}
-		return nil
+		return lab.Wrong(nil, !apierrors.IsForbidden(err), "answer is %v", err)
 	})
 	directive := func(ctx context.Context) error {
 		ing := ingressOf("evil", "")
@@ -277,10 +273,7 @@ func takenHost(t *testing.T, p attacker) {
 	ing := theirs.DeepCopy()
 	within(t, soon, "the webhook knows of the host", func(ctx context.Context) error {
 		_, err := p.core.NetworkingV1().Ingresses(twinOfRome).Create(ctx, ing, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if !apierrors.IsForbidden(err) {
-			return fmt.Errorf("answer is %v", err)
-		}
-		return nil
+		return lab.Wrong(nil, !apierrors.IsForbidden(err), "answer is %v", err)
 	})
 	ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{Host: "free.example.com"})
 	local := kubetest.Create(t, here, ing)

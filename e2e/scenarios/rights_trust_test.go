@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -65,10 +64,7 @@ func trustedApart(t *testing.T, rome attacker) {
 		}
 		within(t, longest, "the webhook knows the trust in "+peer.id, func(ctx context.Context) error {
 			made, err := peer.core.CoreV1().Services(peer.twin).Create(ctx, named, metav1.CreateOptions{})
-			if err == nil && (made.Labels["grafana_dashboard"] == "" || made.Annotations["example.com/note"] == "") {
-				err = fmt.Errorf("labels %v and annotations %v", made.Labels, made.Annotations)
-			}
-			return err
+			return lab.Wrong(err, made.Labels["grafana_dashboard"] == "" || made.Annotations["example.com/note"] == "", "labels %v and annotations %v", made.Labels, made.Annotations)
 		})
 		within(t, longest, "the pod is created", lab.Exists(w.milan.Client().CoreV1().Pods(peer.twin), "mounts"))
 	}

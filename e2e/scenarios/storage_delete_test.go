@@ -114,10 +114,7 @@ func (w *world) twinKept(t *testing.T, twin, claim string, uid types.UID) {
 			return fmt.Errorf("it is not marked: %v", ns.ObjectMeta)
 		}
 		pods, err := w.milan.Client().CoreV1().Pods(twin).List(ctx, metav1.ListOptions{})
-		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("%d pods are left", len(pods.Items))
-		}
-		return err
+		return lab.Wrong(err, len(pods.Items) > 0, "%d pods are left", len(pods.Items))
 	})
 	require.Equal(t, uid, w.claimUID(t, twin, claim))
 }

@@ -82,10 +82,7 @@ func (w *world) unlisted(t *testing.T, at *site.Site, namespace, claim string) {
 	t.Helper()
 	within(t, 30*time.Second, fmt.Sprintf("%s lists no %s/%s", at.Name, namespace, claim), func(ctx context.Context) error {
 		all, err := w.lists(ctx, at, namespace, claim)
-		if err == nil && len(all) > 0 {
-			err = fmt.Errorf("%+v", all)
-		}
-		return err
+		return lab.Wrong(err, len(all) > 0, "%+v", all)
 	})
 }
 

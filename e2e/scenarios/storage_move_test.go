@@ -339,10 +339,8 @@ func moveUndone(t *testing.T, w *moveWorld, took time.Duration) {
 	w.done(t, w.rome, w.arguments("--undo")...)
 	require.Same(t, w.milan, w.whole(t))
 	within(t, longest, "the copy is gone", func(context.Context) error {
-		if folder := w.folder(t, w.rome); folder != "" {
-			return fmt.Errorf("there is %s", folder)
-		}
-		return nil
+		folder := w.folder(t, w.rome)
+		return lab.Wrong(nil, folder != "", "there is %s", folder)
 	})
 	w.readBytes(t)
 }

@@ -284,10 +284,7 @@ func (w hubWorld) given(t *testing.T, ranges int) {
 	ranges *= len(w.rome.Options.PodCIDRs())
 	within(t, longest, fmt.Sprintf("milan sees %d ranges", ranges), func(ctx context.Context) error {
 		c, err := w.list[1].Liqod().NetworkingV1beta1().Connections("liqo-tenant-rome").Get(ctx, "rome", metav1.GetOptions{})
-		if err == nil && len(c.Spec.Remote) != ranges {
-			err = fmt.Errorf("milan sees %v", c.Spec.Remote)
-		}
-		return err
+		return lab.Wrong(err, len(c.Spec.Remote) != ranges, "milan sees %v", c.Spec.Remote)
 	})
 }
 
@@ -299,10 +296,7 @@ func (w hubWorld) parted(t *testing.T) {
 	milan := w.list[1]
 	within(t, longest, "milan no longer knows the pod in turin", func(ctx context.Context) error {
 		known, err := w.endpoints(ctx, milan)
-		if err == nil && known["turin"] != nil {
-			err = fmt.Errorf("milan knows %v", known)
-		}
-		return err
+		return lab.Wrong(err, known["turin"] != nil, "milan knows %v", known)
 	})
 	for _, address := range before["rome"].addresses("milan") {
 		within(t, longest, "milan reaches rome", func(ctx context.Context) error { return w.asks(ctx, milan, address) })

@@ -43,10 +43,7 @@ func (w hubWorld) legDown(t *testing.T) {
 			if err == nil && len(known["turin"]) > 0 {
 				err = fmt.Errorf("it has %v", known)
 			}
-			if err == nil && len(known["milan"]) == 0 {
-				err = fmt.Errorf("its own pod is not ready: %v", known)
-			}
-			return err
+			return lab.Wrong(err, len(known["milan"]) == 0, "its own pod is not ready: %v", known)
 		})
 		w.together(t)
 		w.reached(t)
@@ -68,10 +65,8 @@ func (w hubWorld) ways(t *testing.T, through string) {
 			}
 			known, err := w.endpoints(ctx, pair[0])
 			addresses := known[pair[1].Name]
-			if err == nil && (len(addresses) == 0 || slices.ContainsFunc(addresses, func(a string) bool { return !viewed(c, a) })) {
-				err = fmt.Errorf("%s knows %v, and sees %s as %v, behind it %v", pair[0].Name, known, peer, c.Spec.Remote, c.Spec.Behind)
-			}
-			return err
+			return lab.Wrong(err, len(addresses) == 0 || slices.ContainsFunc(addresses, func(a string) bool { return !viewed(c, a) }),
+				"%s knows %v, and sees %s as %v, behind it %v", pair[0].Name, known, peer, c.Spec.Remote, c.Spec.Behind)
 		})
 	}
 }

@@ -224,10 +224,7 @@ func testTokenTenant(t *testing.T, w *world, before map[*site.Site][]string) {
 		within(t, longest, "another pod runs in milan", w.placed("shop", "later-"+tc.peer, "milan"))
 		within(t, soon, "the same pod runs on", func(ctx context.Context) error {
 			home, there, err := uids(ctx)
-			if err == nil && (home != local || there != remote) {
-				err = fmt.Errorf("UIDs %s, %s: those before are %s, %s", home, there, local, remote)
-			}
-			return err
+			return lab.Wrong(err, home != local || there != remote, "UIDs %s, %s: those before are %s, %s", home, there, local, remote)
 		})
 	}
 	w.unoffloaded(t)

@@ -72,13 +72,7 @@ func (w *world) tokenSecrets(ctx context.Context) (home, there []corev1.Secret, 
 
 func (w *world) noTokens(ctx context.Context) error {
 	home, there, err := w.tokenSecrets(ctx)
-	if err != nil {
-		return err
-	}
-	if len(home)+len(there) > 0 {
-		return fmt.Errorf("%d Secrets are left at home, %d in the provider", len(home), len(there))
-	}
-	return nil
+	return lab.Wrong(err, len(home)+len(there) > 0, "%d Secrets are left at home, %d in the provider", len(home), len(there))
 }
 
 // accepted asks the home API server whose a token is.
@@ -119,10 +113,7 @@ func (w *world) goodToken(into *corev1.Secret, other string) func(context.Contex
 func (w *world) rejected(token string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		user, err := w.accepted(ctx, token)
-		if err == nil && user != "" {
-			err = fmt.Errorf("the token is still accepted as %s", user)
-		}
-		return err
+		return lab.Wrong(err, user != "", "the token is still accepted as %s", user)
 	}
 }
 
@@ -225,10 +216,7 @@ func tokenRestart(t *testing.T, w *tokenWorld) {
 		found, err := w.milan.Audited(func(r lab.AuditRecord) bool {
 			return r.Verb == "watch" && r.ObjectRef.Resource == "secrets" && r.ObjectRef.Namespace == cashiersTwin && r.RequestReceivedTimestamp.After(begin)
 		})
-		if err == nil && len(found) == 0 {
-			err = errors.New("it does not watch Secrets yet")
-		}
-		return err
+		return lab.Wrong(err, len(found) == 0, "it does not watch Secrets yet")
 	})
 	w.createRunning(t, cashierPod("c")) // by then it has looked at all that is there
 	for _, cluster := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -64,9 +64,7 @@ func takeDown(t *testing.T, s *site.Site, peer string) {
 		if err != nil {
 			return err
 		}
-		if n := []int{len(namespaces.Items), len(bindings.Items), len(cluster.Items), len(clusters.Items)}; n[0]+n[1]+n[2]+n[3] > 0 {
-			return fmt.Errorf("left: %d namespaces, %d bindings, %d cluster bindings, %d ForeignClusters: %+v", n[0], n[1], n[2], n[3], namespaces.Items)
-		}
-		return nil
+		n := []int{len(namespaces.Items), len(bindings.Items), len(cluster.Items), len(clusters.Items)}
+		return lab.Wrong(nil, n[0]+n[1]+n[2]+n[3] > 0, "left: %d namespaces, %d bindings, %d cluster bindings, %d ForeignClusters: %+v", n[0], n[1], n[2], n[3], namespaces.Items)
 	})
 }

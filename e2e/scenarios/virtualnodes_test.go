@@ -148,10 +148,7 @@ func (w *world) localUIDs(t *testing.T, namespace string) map[string]types.UID {
 func (w *world) leaseOf(node string, uid types.UID) func(context.Context) error {
 	return func(ctx context.Context) error {
 		l, err := w.rome.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
-		if err == nil && (len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != uid) {
-			err = fmt.Errorf("owners %+v", l.OwnerReferences)
-		}
-		return err
+		return lab.Wrong(err, len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != uid, "owners %+v", l.OwnerReferences)
 	}
 }
 
@@ -202,10 +199,7 @@ func testDrained(t *testing.T, w *world) {
 	within(t, soon, "the progress shows", w.virtualNode(tenant, "second", "Draining", "pods are left", "evictions are refused: in namespace nodes, The disruption budget held needs 2 healthy pods"))
 	within(t, drainTimeout, "those that may leave have left", func(ctx context.Context) error {
 		pods, err := w.podsAt(ctx, "second", "free")
-		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("%d pods are left", len(pods))
-		}
-		return err
+		return lab.Wrong(err, len(pods) > 0, "%d pods are left", len(pods))
 	})
 	within(t, drainTimeout+soon, "the budget no longer holds", func(ctx context.Context) error {
 		pods, err := w.podsAt(ctx, "second", "held")
@@ -231,10 +225,7 @@ func testDrained(t *testing.T, w *world) {
 			return err
 		}
 		shadows, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods("nodes-rome").List(ctx, metav1.ListOptions{LabelSelector: "offloading.liqo.io/nodename=second"})
-		if err == nil && len(pods.Items)+len(shadows.Items) > 0 {
-			err = fmt.Errorf("%d pods, %d ShadowPods", len(pods.Items), len(shadows.Items))
-		}
-		return err
+		return lab.Wrong(err, len(pods.Items)+len(shadows.Items) > 0, "%d pods, %d ShadowPods", len(pods.Items), len(shadows.Items))
 	})
 	require.Equal(t, others, w.remotesOf(t, "web"), "the pods of the other virtual node are untouched")
 	evictions, err := w.rome.Audited(func(r lab.AuditRecord) bool {

@@ -190,10 +190,8 @@ func TestWebhookRules(t *testing.T) {
 		if err := a.offload("web", offloadingv1beta1.NamespaceOffloadingSpec{})(ctx); err != nil {
 			return err
 		}
-		if said := a.heard.take(); len(said) > 0 {
-			return fmt.Errorf("warnings %q", said)
-		}
-		return nil
+		said := a.heard.take()
+		return lab.Wrong(nil, len(said) > 0, "warnings %q", said)
 	})
 	for _, ns := range []string{"web", "local"} {
 		kubetest.Create(t, a.liqod.OffloadingV1beta1().NamespaceOffloadings(ns), offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}))

@@ -210,10 +210,8 @@ func (s *Site) routing(ctx context.Context) error {
 		return err
 	}
 	want := len(s.sites.Full.Nodes(s.Cluster))
-	if int(d.Status.NumberAvailable) != want || int(d.Status.UpdatedNumberScheduled) != want || d.Status.ObservedGeneration != d.Generation {
-		return fmt.Errorf("role route runs on %d of %d nodes", d.Status.NumberAvailable, want)
-	}
-	return nil
+	return lab.Wrong(nil, int(d.Status.NumberAvailable) != want || int(d.Status.UpdatedNumberScheduled) != want || d.Status.ObservedGeneration != d.Generation,
+		"role route runs on %d of %d nodes", d.Status.NumberAvailable, want)
 }
 
 // KillGatewayPod deletes the pod of the gateway without grace; the Deployment makes another.

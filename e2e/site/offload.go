@@ -39,13 +39,7 @@ func (s *Site) Offload(ctx context.Context, namespace string, spec offloadingv1b
 func (s *Site) WaitOffloaded(ctx context.Context, namespace string, phase offloadingv1beta1.OffloadingPhase) error {
 	return lab.Eventually(ctx, func(ctx context.Context) error {
 		o, err := s.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if o.Status.OffloadingPhase != phase {
-			return fmt.Errorf("namespace %s is %q, not %q: %+v", namespace, o.Status.OffloadingPhase, phase, o.Status.Conditions)
-		}
-		return nil
+		return lab.Wrong(err, o.Status.OffloadingPhase != phase, "namespace %s is %q, not %q: %+v", namespace, o.Status.OffloadingPhase, phase, o.Status.Conditions)
 	})
 }
 

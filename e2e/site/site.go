@@ -261,13 +261,7 @@ func (s *Site) nodeAddress(ctx context.Context) (string, error) {
 
 func (s *Site) available(ctx context.Context, namespace, deployment string) error {
 	d, err := s.Client().AppsV1().Deployments(namespace).Get(ctx, deployment, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if d.Status.AvailableReplicas == 0 {
-		return fmt.Errorf("deployment %s has no available replica", deployment)
-	}
-	return nil
+	return lab.Wrong(err, d.Status.AvailableReplicas == 0, "deployment %s has no available replica", deployment)
 }
 
 func (s *Site) installSimulated(ctx context.Context) error {

@@ -183,10 +183,8 @@ func (s *Site) replaceVKubelet(ctx context.Context, node string) error {
 			return fmt.Errorf("virtual node %s has no Deployment", node)
 		}
 		d = &list.Items[at]
-		if have := d.Spec.Template.Spec.Containers[0].Image; have != image {
-			return fmt.Errorf("the vkubelet of %s has image %s, not %s", node, have, image)
-		}
-		return nil
+		have := d.Spec.Template.Spec.Containers[0].Image
+		return lab.Wrong(nil, have != image, "the vkubelet of %s has image %s, not %s", node, have, image)
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the new image of a vkubelet in %s: %w", s.Name, err)

@@ -107,10 +107,7 @@ func started(ctx context.Context, n *lab.Node, flag string, killed []string) err
 			return err
 		}
 		have = slices.DeleteFunc(have, func(p string) bool { return slices.Contains(killed, p) })
-		if len(have) < len(killed) {
-			return fmt.Errorf("node %s runs %d of %d processes with %s", n.Name, len(have), len(killed), flag)
-		}
-		return nil
+		return lab.Wrong(nil, len(have) < len(killed), "node %s runs %d of %d processes with %s", n.Name, len(have), len(killed), flag)
 	})
 }
 

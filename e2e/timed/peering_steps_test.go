@@ -3,7 +3,6 @@ package timed
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -225,10 +224,7 @@ func (p *peering) renew() {
 	p.command(p.Rome, "peer", "--token", p.token, "--cpu=11", "--memory=20Gi", "--wait=false")
 	p.eventually("there are another identity and more capacity", func(ctx context.Context) error {
 		identity, err := p.romeUses().established(ctx, "11")
-		if err == nil && string(identity) == string(p.identity) {
-			err = errors.New("the identity is the same")
-		}
-		return err
+		return lab.Wrong(err, string(identity) == string(p.identity), "the identity is the same")
 	})
 }
 

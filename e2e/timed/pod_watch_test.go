@@ -79,10 +79,8 @@ func (p *podWatch) empty(namespace string) error {
 	if n := len(p.present[namespace]); n > 0 {
 		return fmt.Errorf("%d pods in namespace %s", n, namespace)
 	}
-	if len(p.events[namespace]) == 0 && len(p.events[twinOf(namespace)]) > 0 {
-		return fmt.Errorf("pods of namespace %s were seen in the provider only: the watch at home is late", namespace)
-	}
-	return nil
+	return lab.Wrong(nil, len(p.events[namespace]) == 0 && len(p.events[twinOf(namespace)]) > 0,
+		"pods of namespace %s were seen in the provider only: the watch at home is late", namespace)
 }
 
 // take returns the events of a namespace, and forgets them.

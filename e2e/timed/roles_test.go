@@ -196,10 +196,7 @@ func (r *role) pauseUntilReplaced(ctx context.Context) error {
 	defer process.Resume()
 	return lab.Eventually(ctx, func(ctx context.Context) error {
 		next, err := r.lease(ctx)
-		if err == nil && next == holder {
-			err = fmt.Errorf("%s still leads", holder)
-		}
-		return err
+		return lab.Wrong(err, next == holder, "%s still leads", holder)
 	})
 }
 

@@ -248,10 +248,8 @@ func (c *comparison) checkEvents(t *testing.T, p *reporter) {
 		if err != nil {
 			return err
 		}
-		if wrong, late := h.compare(); len(wrong)+len(late) > 0 {
-			return fmt.Errorf("%d events are not as they have to be:\n%s", len(wrong)+len(late), strings.Join(slices.Concat(wrong, late), "\n"))
-		}
-		return nil
+		wrong, late := h.compare()
+		return lab.Wrong(nil, len(wrong)+len(late) > 0, "%d events are not as they have to be:\n%s", len(wrong)+len(late), strings.Join(slices.Concat(wrong, late), "\n"))
 	}))
 }
 

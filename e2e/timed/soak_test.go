@@ -2,7 +2,6 @@ package timed
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -71,10 +70,8 @@ func (c *comparison) check(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if last = found; len(found) > 0 {
-			return fmt.Errorf("%d differences", len(found))
-		}
-		return nil
+		last = found
+		return lab.Wrong(nil, len(found) > 0, "%d differences", len(found))
 	})
 	require.NoError(t, err, "%d differences:\n%s", len(last), strings.Join(last[:min(len(last), logged)], "\n"))
 	t.Logf("no difference after %s", time.Since(begin).Round(time.Millisecond))
