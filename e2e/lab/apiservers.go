@@ -49,11 +49,7 @@ func (f *Full) AddAPIServer(ctx context.Context, c *Cluster) (*Process, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	return p, Eventually(ctx, func(ctx context.Context) error {
-		list, err := c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
-		if err != nil {
-			return err
-		}
+	return p, Eventually(ctx, Those(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"}, func(list *discoveryv1.EndpointSliceList) error {
 		for _, s := range list.Items {
 			for _, e := range s.Endpoints {
 				if slices.Contains(e.Addresses, address) {
@@ -62,5 +58,5 @@ func (f *Full) AddAPIServer(ctx context.Context, c *Cluster) (*Process, error) {
 			}
 		}
 		return fmt.Errorf("the Service kubernetes does not have %s", address)
-	})
+	}))
 }

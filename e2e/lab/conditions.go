@@ -2,9 +2,12 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -40,22 +43,80 @@ type Patcher[T any] interface {
 
 // Is returns a condition to wait for: an object exists, and is reports true for it.
 func Is[T any](c Getter[T], name string, is func(T) bool) func(context.Context) error {
+	return That(c, name, func(obj T) error { return Wrong(nil, !is(obj), "%s is %+v", name, obj) })
+}
+
+// That returns a condition to wait for: an object exists, and check finds nothing wrong with it.
+func That[T any](c Getter[T], name string, check func(T) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		obj, err := c.Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !is(obj) {
-			err = fmt.Errorf("%s is %+v", name, obj)
+		if err != nil {
+			return err
 		}
-		return err
+		return check(obj)
 	}
 }
 
 // Are returns a condition to wait for: are reports true for the objects that opts select.
 func Are[T any](c Lister[T], opts metav1.ListOptions, are func(T) bool) func(context.Context) error {
+	return Those(c, opts, func(list T) error { return Wrong(nil, !are(list), "the list is %+v", list) })
+}
+
+// Number returns a condition to wait for: opts select as many objects as wanted.
+func Number[L runtime.Object](c Lister[L], opts metav1.ListOptions, want int) func(context.Context) error {
+	return Those(c, opts, func(list L) error { return Wrong(nil, meta.LenList(list) != want, "there are not %d: %+v", want, list) })
+}
+
+// Those returns a condition to wait for: check finds nothing wrong with the objects that opts select.
+func Those[T any](c Lister[T], opts metav1.ListOptions, check func(T) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := c.List(ctx, opts)
-		if err == nil && !are(list) {
-			err = fmt.Errorf("the list is %+v", list)
+		if err != nil {
+			return err
 		}
+		return check(list)
+	}
+}
+
+// Some returns a condition to wait for: is reports true for one of the objects that opts select. It is called for no object
+// after that one.
+func Some[L runtime.Object, T any](c Lister[L], opts metav1.ListOptions, is func(*T) bool) func(context.Context) error {
+	found := errors.New("found")
+	return Those(c, opts, func(list L) error {
+		err := meta.EachListItem(list, func(obj runtime.Object) error {
+			if is(any(obj).(*T)) {
+				return found
+			}
+			return nil
+		})
+		if errors.Is(err, found) {
+			return nil
+		}
+		return errors.Join(err, fmt.Errorf("none of %d fits: %+v", meta.LenList(list), list))
+	})
+}
+
+// All returns a condition to wait for: is reports true for each of the objects that opts select.
+func All[L runtime.Object, T any](c Lister[L], opts metav1.ListOptions, is func(*T) bool) func(context.Context) error {
+	return Those(c, opts, func(list L) error {
+		return meta.EachListItem(list, func(obj runtime.Object) error {
+			return Wrong(nil, !is(any(obj).(*T)), "this one does not fit: %+v", obj)
+		})
+	})
+}
+
+// Changes returns a request that reads an object, changes it and updates it, to try again after a conflict.
+func Changes[T any](c interface {
+	Getter[T]
+	Updater[T]
+}, name string, change func(T)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		obj, err := c.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(obj)
+		_, err = c.Update(ctx, obj, metav1.UpdateOptions{})
 		return err
 	}
 }

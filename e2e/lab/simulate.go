@@ -146,11 +146,7 @@ func (c *Cluster) SimulatedNodeName(i int) string { return fmt.Sprintf("%s-sim-%
 // WaitNode returns when the Ready condition of a node has a status and, for True,
 // the node has its range of pod addresses and no taint.
 func (c *Cluster) WaitNode(ctx context.Context, name string, status corev1.ConditionStatus) error {
-	return Eventually(ctx, func(ctx context.Context) error {
-		node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return Eventually(ctx, That(c.client.CoreV1().Nodes(), name, func(node *corev1.Node) error {
 		if status == corev1.ConditionTrue && (node.Spec.PodCIDR == "" || len(node.Spec.Taints) > 0) {
 			return fmt.Errorf("node %s has range %q and taints %v", name, node.Spec.PodCIDR, node.Spec.Taints)
 		}
@@ -160,7 +156,7 @@ func (c *Cluster) WaitNode(ctx context.Context, name string, status corev1.Condi
 			}
 		}
 		return fmt.Errorf("node %s is not Ready=%s", name, status)
-	})
+	}))
 }
 
 // Simulator is the process behind all simulated nodes, nil if there are none.

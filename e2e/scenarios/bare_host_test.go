@@ -53,8 +53,7 @@ func hostAlone(t *testing.T, w networkWorld) {
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the Deployment is there: %v", err)
 		}
-		pods, err := w.rome.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"})
-		return lab.Wrong(err, len(pods.Items) > 0, "there are %d", len(pods.Items))
+		return lab.Number(w.rome.Client().CoreV1().Pods(site.Namespace), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"}, 0)(ctx)
 	})
 	w.reached(t, "with the gateway outside alone")
 }
@@ -96,11 +95,8 @@ func (w networkWorld) tunnels(ctx context.Context) (pods, outside []string, err 
 func hostRoute(t *testing.T, w networkWorld) {
 	const node = "rome-2"
 	kubetest.Patch(t, w.rome.Client().CoreV1().Nodes(), node, types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"networking.liqo.io/route":"host"}}}`))
-	within(t, longest, "role route has no pod on the node", func(ctx context.Context) error {
-		pods, err := w.rome.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: "app.kubernetes.io/component=route", FieldSelector: "spec.nodeName=" + node})
-		return lab.Wrong(err, len(pods.Items) > 0, "there are %d", len(pods.Items))
-	})
+	within(t, longest, "role route has no pod on the node", lab.Number(w.rome.Client().CoreV1().Pods(site.Namespace), metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/component=route", FieldSelector: "spec.nodeName=" + node}, 0))
 	require.NoError(t, w.rome.StartRoute(t.Context(), node))
 	onHost(t, w.full.Node(w.rome.Cluster, node).Machine, "nft", "delete", "table", "inet", "liqod")
 	w.reached(t, "after the table of the node was deleted")

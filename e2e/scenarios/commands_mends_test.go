@@ -66,18 +66,7 @@ func (w *world) hangingVKubelet(node string) faultCase {
 			<-(*w.rome.VKubelet(node)).Exited()
 		},
 		then: func(t *testing.T) {
-			within(t, longest, "other pods replace them", func(ctx context.Context) error {
-				list, err := pods.List(ctx, selected)
-				if err != nil {
-					return err
-				}
-				for i := range list.Items {
-					if pod := &list.Items[i]; !before[pod.UID] && pod.DeletionTimestamp == nil {
-						return nil
-					}
-				}
-				return fmt.Errorf("there are none")
-			})
+			within(t, longest, "other pods replace them", lab.Some(pods, selected, func(pod *corev1.Pod) bool { return !before[pod.UID] && pod.DeletionTimestamp == nil }))
 			require.NoError(t, w.sites.Restart(w.rome.VKubelet(node)))
 		},
 	}
@@ -155,7 +144,7 @@ func (w *world) mendsOffer(t *testing.T) {
 		then: func(t *testing.T) { within(t, longest, "the pod runs", w.available("web", namespace, 1)) },
 	})
 	require.NoError(t, w.rome.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	within(t, longest, "no pod is left", lab.Are(pods, metav1.ListOptions{}, func(list *corev1.PodList) bool { return len(list.Items) == 0 }))
+	within(t, longest, "no pod is left", lab.Number(pods, metav1.ListOptions{}, 0))
 }
 
 // testCommandRoles stops roles, and starts their processes when the Deployment asks for them again.

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -227,9 +226,7 @@ func testCommandStatus(t *testing.T, w *world) {
 func testCommandPeerAway(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
 	within(t, soon, "status tells that milan is away", w.says(w.rome, []string{"status"}, 1, "✘ milan, API server: ", "Fix: curl ", "Unhealthy"))
-	within(t, soon, "the ForeignCluster has an event", lab.Are(w.rome.Client().CoreV1().Events(metav1.NamespaceDefault), metav1.ListOptions{FieldSelector: "involvedObject.kind=ForeignCluster,involvedObject.name=milan,type=Warning"}, func(events *corev1.EventList) bool {
-		return len(events.Items) > 0
-	}))
+	within(t, soon, "the ForeignCluster has an event", hasSome(w.rome.Client().CoreV1().Events(metav1.NamespaceDefault), "involvedObject.kind=ForeignCluster,involvedObject.name=milan,type=Warning", 1))
 	out, _, err := w.command(t.Context(), w.rome, "status")
 	require.NoError(t, err)
 	fix, _ := findingOf(out, []string{"milan, API server: "})

@@ -74,17 +74,13 @@ func testDiscovery(t *testing.T, rome *site.Site, z *zone) {
 	z.set(map[string]string{"milan": "https://milan.example:8443", "turin": "https://turin.example", "rome": "https://rome.example", "Not A Name": "https://x", "oslo": "http://plain"})
 	clusters := rome.Liqod().CoreV1beta1().ForeignClusters()
 	names := func(want ...string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			list, err := clusters.List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return err
-			}
+		return lab.Those(clusters, metav1.ListOptions{}, func(list *corev1beta1.ForeignClusterList) error {
 			var have []string
 			for _, fc := range list.Items {
 				have = append(have, fc.Name)
 			}
 			return lab.Wrong(nil, fmt.Sprint(have) != fmt.Sprint(want), "there are %v", have)
-		}
+		})
 	}
 	within(t, soon, "they are found", names("milan", "turin"))
 	milan := kubetest.Get(t, clusters, "milan")

@@ -83,11 +83,7 @@ func (w slicesWorld) slice(t *testing.T, name string) *discoveryv1.EndpointSlice
 
 // has looks for the endpoints of an EndpointSlice: +address if ready, else -address.
 func (w slicesWorld) has(name string, want ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		slice, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome), name, func(slice *discoveryv1.EndpointSlice) error {
 		var have []string
 		for _, e := range slice.Endpoints {
 			sign := "-"
@@ -97,7 +93,7 @@ func (w slicesWorld) has(name string, want ...string) func(context.Context) erro
 			have = append(have, sign+e.Addresses[0])
 		}
 		return lab.Wrong(nil, !slices.Equal(want, have), "EndpointSlice %s has %v, not %v", name, have, want)
-	}
+	})
 }
 
 // absent looks for no EndpointSlice of a name.
@@ -114,11 +110,7 @@ func (w slicesWorld) absent(name string) func(context.Context) error {
 // enforced looks for the reason of the condition Enforced, which the consumer reads; empty:
 // there is none.
 func (w slicesWorld) enforced(name, reason string, says ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		s, err := w.peer.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.peer, name, func(s *offloadingv1beta1.ShadowEndpointSlice) error {
 		c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced)
 		if c == nil && reason == "" {
 			return nil
@@ -132,7 +124,7 @@ func (w slicesWorld) enforced(name, reason string, says ...string) func(context.
 			}
 		}
 		return nil
-	}
+	})
 }
 
 // wrote returns what the controller of milan wrote of an object of a twin since begin.
@@ -314,11 +306,7 @@ func testManySlices(t *testing.T, w slicesWorld) {
 
 // allReady looks for every endpoint of the many EndpointSlices.
 func (w slicesWorld) allReady(ready bool) func(context.Context) error {
-	return func(ctx context.Context) error {
-		list, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.Those(w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome), metav1.ListOptions{}, func(list *discoveryv1.EndpointSliceList) error {
 		found := 0
 		for _, slice := range list.Items {
 			for _, e := range slice.Endpoints {
@@ -328,7 +316,7 @@ func (w slicesWorld) allReady(ready bool) func(context.Context) error {
 			}
 		}
 		return lab.Wrong(nil, found != 2*manySlices, "%d of %d endpoints are Ready=%t", found, 2*manySlices, ready)
-	}
+	})
 }
 
 // testConsumerOutage: milan holds credentials for rome too, and so sees when it is away.

@@ -544,14 +544,7 @@ func (e enrolments) controller(t *testing.T) {
 	theirs.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Approved", Status: "True", Reason: "a", Message: "b"}}
 	peering := e.token(t)
 	changed := func(key, value string) attempt {
-		return func(ctx context.Context) error {
-			secret, err := c.CoreV1().Secrets("liqod").Get(ctx, trust.SecretName(peering.ID), metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			secret.Data[key] = []byte(value)
-			return second(c.CoreV1().Secrets("liqod").Update(ctx, secret, metav1.UpdateOptions{}))
-		}
+		return lab.Changes(c.CoreV1().Secrets("liqod"), trust.SecretName(peering.ID), func(secret *corev1.Secret) { secret.Data[key] = []byte(value) })
 	}
 	victim := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}
 	kubetest.Create(t, e.milan.Client().CoreV1().Secrets("liqod"), victim)

@@ -182,11 +182,7 @@ func testEventNotOurs(t *testing.T, c *fixture, pod *corev1.Pod) {
 	c.untilEvent(t, pod, "kubelet-of-last"+remoteSuffix, "a later event is told", func(corev1.Event) bool { return true })
 	// Longer than an object that is not known is looked for.
 	end := time.Now().Add(8 * time.Second)
-	hold(t, time.Until(end), "events that are not ours are not told", func(ctx context.Context) error {
-		list, err := c.rome.Client().CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
+	hold(t, time.Until(end), "events that are not ours are not told", lab.Those(c.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{}, func(list *corev1.EventList) error {
 		for _, e := range list.Items {
 			for _, name := range []string{"own", "predecessor", "reflected", "job"} {
 				if e.Source.Component == "kubelet-of-"+name+remoteSuffix || e.InvolvedObject.Name == "own" {
@@ -195,7 +191,7 @@ func testEventNotOurs(t *testing.T, c *fixture, pod *corev1.Pod) {
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // testEventsRestart: a vkubelet that is started again writes no event that home has, and
@@ -281,11 +277,7 @@ func testEventFlood(t *testing.T, w *world) {
 
 // running waits for so many pods of a batch.
 func (c *fixture) running(name string, want int) func(context.Context) error {
-	return func(ctx context.Context) error {
-		list, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.Those(c.rome.Client().CoreV1().Pods(c.namespace), metav1.ListOptions{}, func(list *corev1.PodList) error {
 		n := 0
 		for i := range list.Items {
 			if strings.HasPrefix(list.Items[i].Name, name+"-") && podRunning(&list.Items[i]) {
@@ -293,7 +285,7 @@ func (c *fixture) running(name string, want int) func(context.Context) error {
 			}
 		}
 		return lab.Wrong(nil, n != want, "%d of %d pods run", n, want)
-	}
+	})
 }
 
 // requireNoEventsOfLiqod: in normal operation it has nothing to say of a pod.

@@ -46,18 +46,9 @@ func testConsumerAway(t *testing.T, w *world, f fault, replicas int32) {
 		w.scale(t, "shop", "web", replicas+1)
 		require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), "leaver", metav1.DeleteOptions{}))
 	}
-	hold(t, outage(), "nothing stops in the provider", func(ctx context.Context) error {
-		pods, err := w.milan.Client().CoreV1().Pods("shop-rome").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, pod := range pods.Items {
-			if podReady(&pod) != corev1.ConditionTrue || pod.DeletionTimestamp != nil {
-				return fmt.Errorf("pod %s: %+v", pod.Name, pod.Status)
-			}
-		}
-		return nil
-	})
+	hold(t, outage(), "nothing stops in the provider", lab.All(w.milan.Client().CoreV1().Pods("shop-rome"), metav1.ListOptions{}, func(pod *corev1.Pod) bool {
+		return podReady(pod) == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+	}))
 
 	require.NoError(t, f.heal(t.Context(), w.rome.Cluster))
 	begin := time.Now()

@@ -142,11 +142,7 @@ func hold(t *testing.T, period time.Duration, what string, cond func(context.Con
 
 // node looks for the Ready condition of the virtual node, which must have a reason.
 func (w *world) node(name string, want corev1.ConditionStatus, reasons ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.rome.Client().CoreV1().Nodes(), name, func(n *corev1.Node) error {
 		c := readyOf(n)
 		if c.Status != want || c.Reason == "" || c.Message == "" {
 			return fmt.Errorf("node %s is Ready=%s: %s: %s", name, c.Status, c.Reason, c.Message)
@@ -157,7 +153,7 @@ func (w *world) node(name string, want corev1.ConditionStatus, reasons ...string
 			}
 		}
 		return nil
-	}
+	})
 }
 
 // nodeCondition is a condition of a Node, empty if there is none.
@@ -174,19 +170,9 @@ func readyOf(n *corev1.Node) corev1.NodeCondition { return nodeCondition(n, core
 
 // ready looks for the Ready condition of every pod of a namespace at home that stays.
 func (w *world) ready(namespace string, want corev1.ConditionStatus) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pods, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		wrong := 0
-		for _, pod := range pods.Items {
-			if pod.DeletionTimestamp == nil && pod.Spec.NodeName != "" && podReady(&pod) != want {
-				wrong++
-			}
-		}
-		return lab.Wrong(nil, wrong > 0, "%d of %d pods are not Ready=%s", wrong, len(pods.Items), want)
-	}
+	return lab.All(w.rome.Client().CoreV1().Pods(namespace), metav1.ListOptions{}, func(pod *corev1.Pod) bool {
+		return pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || podReady(pod) == want
+	})
 }
 
 // bound counts the pods of a namespace, those with a node only if scheduled is true.
@@ -196,11 +182,7 @@ func (w *world) bound(c *lab.Cluster, namespace string, want int, scheduled bool
 
 // podsAre returns a condition: are reports true for as many pods of a namespace, of those with labels.
 func podsAre(c *lab.Cluster, namespace, labels string, want int, are func(*corev1.Pod) bool) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pods, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
-		if err != nil {
-			return err
-		}
+	return lab.Those(c.Client().CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: labels}, func(pods *corev1.PodList) error {
 		have := 0
 		for i := range pods.Items {
 			if are(&pods.Items[i]) {
@@ -208,7 +190,7 @@ func podsAre(c *lab.Cluster, namespace, labels string, want int, are func(*corev
 			}
 		}
 		return lab.Wrong(nil, have != want, "%d pods, not %d, of %d in %s of %s", have, want, len(pods.Items), namespace, c.Name)
-	}
+	})
 }
 
 func podReady(pod *corev1.Pod) corev1.ConditionStatus {

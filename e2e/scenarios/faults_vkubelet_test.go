@@ -150,14 +150,10 @@ func (w *world) secondReplica(t *testing.T) *lab.Process {
 // served looks whether a process is the active one: the Node names its port.
 func (w *world) served(t *testing.T, p *lab.Process) func(context.Context) error {
 	t.Helper()
-	return func(ctx context.Context) error {
-		n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.rome.Client().CoreV1().Nodes(), "milan", func(n *corev1.Node) error {
 		port := n.Status.DaemonEndpoints.KubeletEndpoint.Port
 		return lab.Wrong(nil, !slices.Contains(p.Options.Args, fmt.Sprintf("--vkubelet.listenAddress=127.0.0.1:%d", port)), "the node's port is %d, not that of %s", port, p.Name)
-	}
+	})
 }
 
 // testStartedAlone adds a virtual node while its provider cannot be reached.

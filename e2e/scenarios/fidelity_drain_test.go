@@ -86,9 +86,7 @@ func testHomeDrain(t *testing.T, w *world) {
 	}
 	require.Positive(t, refused, "the budget held the drain up")
 	within(t, 30*time.Second, "3 pods run on other nodes", w.available("web", namespace, 3))
-	within(t, 20*time.Second, "nothing is left in the provider", lab.Are(w.milan.Client().CoreV1().Pods(namespace+"-rome"), metav1.ListOptions{}, func(left *corev1.PodList) bool {
-		return len(left.Items) == 0
-	}))
+	within(t, 20*time.Second, "nothing is left in the provider", lab.Number(w.milan.Client().CoreV1().Pods(namespace+"-rome"), metav1.ListOptions{}, 0))
 	requireReady(t, home, 2)
 	cordon(t, w.rome, false, "milan")
 	w.removeDeployment(t, namespace, "web")
@@ -282,16 +280,12 @@ func requireNoShare(t *testing.T, s *site.Site, namespace string) {
 		ObjectMeta: metav1.ObjectMeta{Name: "share"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 	})
-	within(t, 20*time.Second, "the budget is not counted", func(ctx context.Context) error {
-		b, err := budgets.Get(ctx, "share", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, 20*time.Second, "the budget is not counted", lab.That(budgets, "share", func(b *policyv1.PodDisruptionBudget) error {
 		for _, c := range b.Status.Conditions {
 			if c.Type == policyv1.DisruptionAllowedCondition && c.Reason == policyv1.SyncFailedReason && b.Status.DisruptionsAllowed == 0 {
 				return nil
 			}
 		}
 		return fmt.Errorf("status %+v", b.Status)
-	})
+	}))
 }

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -40,23 +39,8 @@ func (c *fixture) startJob(t *testing.T, j *batchv1.Job) map[string]*corev1.Pod 
 // ofIndex waits for a running pod of a Job's index other than before.
 func (c *fixture) ofIndex(t *testing.T, job, index string, before types.UID) *corev1.Pod {
 	t.Helper()
-	var seen *corev1.Pod
-	within(t, 40*time.Second, fmt.Sprintf("index %s of job %s runs", index, job), func(ctx context.Context) error {
-		list, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: batchv1.JobNameLabel + "=" + job + "," + batchv1.JobCompletionIndexAnnotation + "=" + index,
-		})
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			if pod := &list.Items[i]; pod.UID != before && podRunning(pod) {
-				seen = pod
-				return nil
-			}
-		}
-		return fmt.Errorf("%d pods", len(list.Items))
-	})
-	return seen
+	labels := batchv1.JobNameLabel + "=" + job + "," + batchv1.JobCompletionIndexAnnotation + "=" + index
+	return c.untilSome(t, 40*time.Second, labels, fmt.Sprintf("index %s of job %s runs", index, job), func(pod *corev1.Pod) bool { return pod.UID != before && podRunning(pod) })
 }
 
 // untilJob waits for a condition of a Job.
@@ -184,9 +168,7 @@ func testCronJobs(t *testing.T, w *world) {
 	}
 	replaced := c.ofCron(t, batchv1.ReplaceConcurrent, before[batchv1.ReplaceConcurrent].UID)
 	w.absent(t, w.milan, 20*time.Second, c.twin, before[batchv1.ReplaceConcurrent].Name)
-	within(t, 20*time.Second, "Forbid says that it waits", lab.Are(w.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{FieldSelector: "reason=JobAlreadyActive"}, func(events *corev1.EventList) bool {
-		return len(events.Items) > 0
-	}))
+	within(t, 20*time.Second, "Forbid says that it waits", hasSome(w.rome.Client().CoreV1().Events(c.namespace), "reason=JobAlreadyActive", 1))
 	c.end(t, before[batchv1.ForbidConcurrent].Name, "0")
 	waited := c.ofCron(t, batchv1.ForbidConcurrent, before[batchv1.ForbidConcurrent].UID)
 	for _, pod := range []*corev1.Pod{replaced, waited} {
@@ -215,20 +197,7 @@ func (c *fixture) wakeCron(t *testing.T, policy batchv1.ConcurrencyPolicy) {
 // ofCron waits for a running pod of a CronJob other than before.
 func (c *fixture) ofCron(t *testing.T, policy batchv1.ConcurrencyPolicy, before types.UID) *corev1.Pod {
 	t.Helper()
-	var seen *corev1.Pod
-	within(t, 40*time.Second, fmt.Sprintf("a pod of CronJob %s runs", cronName(policy)), func(ctx context.Context) error {
-		list, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			pod := &list.Items[i]
-			if pod.UID != before && podRunning(pod) && pod.DeletionTimestamp == nil && strings.HasPrefix(pod.Name, cronName(policy)+"-") {
-				seen = pod
-				return nil
-			}
-		}
-		return fmt.Errorf("%d pods", len(list.Items))
+	return c.untilSome(t, 40*time.Second, "", fmt.Sprintf("a pod of CronJob %s runs", cronName(policy)), func(pod *corev1.Pod) bool {
+		return pod.UID != before && podRunning(pod) && pod.DeletionTimestamp == nil && strings.HasPrefix(pod.Name, cronName(policy)+"-")
 	})
-	return seen
 }

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -91,18 +93,30 @@ func (c *fixture) untilRemote(t *testing.T, patience time.Duration, name, what s
 func untilPod(t *testing.T, s *site.Site, patience time.Duration, namespace, name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var seen *corev1.Pod
-	within(t, patience, fmt.Sprintf("%s/%s %s", s.Name, name, what), func(ctx context.Context) error {
-		pod, err := s.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, patience, fmt.Sprintf("%s/%s %s", s.Name, name, what), lab.That(s.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) error {
 		if !is(pod) {
 			return fmt.Errorf("pod %s is %+v", name, pod.Status)
 		}
 		seen = pod
 		return nil
-	})
+	}))
 	return seen
+}
+
+// untilSome waits until one of the pods at home with labels is as wanted.
+func (c *fixture) untilSome(t *testing.T, patience time.Duration, labels, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	var seen *corev1.Pod
+	within(t, patience, what, lab.Some(c.rome.Client().CoreV1().Pods(c.namespace), metav1.ListOptions{LabelSelector: labels}, func(pod *corev1.Pod) bool {
+		seen = pod
+		return is(pod)
+	}))
+	return seen
+}
+
+// hasSome returns a condition: there are at least as many objects with such fields.
+func hasSome[L runtime.Object](c lab.Lister[L], fields string, least int) func(context.Context) error {
+	return lab.Are(c, metav1.ListOptions{FieldSelector: fields}, func(list L) bool { return meta.LenList(list) >= least })
 }
 
 // absent waits until a name is free in a namespace of a cluster.
@@ -116,20 +130,7 @@ func (w *world) absent(t *testing.T, s *site.Site, patience time.Duration, names
 // hasEvent waits for an event on a pod of the consumer.
 func (c *fixture) hasEvent(t *testing.T, pod *corev1.Pod, reason string) {
 	t.Helper()
-	within(t, 10*time.Second, fmt.Sprintf("event %s on %s", reason, pod.Name), func(ctx context.Context) error {
-		events, err := c.rome.Client().CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
-		if err != nil {
-			return err
-		}
-		var have []string
-		for _, e := range events.Items {
-			if e.Reason == reason {
-				return nil
-			}
-			have = append(have, e.Reason)
-		}
-		return fmt.Errorf("pod %s has events %v", pod.Name, have)
-	})
+	within(t, 10*time.Second, fmt.Sprintf("event %s on %s", reason, pod.Name), hasSome(c.rome.Client().CoreV1().Events(pod.Namespace), fmt.Sprintf("reason=%s,involvedObject.uid=%s", reason, pod.UID), 1))
 }
 
 func podRunning(pod *corev1.Pod) bool {

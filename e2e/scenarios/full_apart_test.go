@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -48,11 +47,7 @@ func fullApart(t *testing.T, w *fullWorld) {
 		}
 	}
 	for set, tc := range sets {
-		within(t, time.Minute, set+": pods run on both nodes", func(ctx context.Context) error {
-			list, err := w.milan.Client().CoreV1().Pods(twin).List(ctx, metav1.ListOptions{LabelSelector: "set=" + set})
-			if err != nil {
-				return err
-			}
+		within(t, time.Minute, set+": pods run on both nodes", lab.Those(w.milan.Client().CoreV1().Pods(twin), metav1.ListOptions{LabelSelector: "set=" + set}, func(list *corev1.PodList) error {
 			var nodes []string
 			for _, p := range list.Items {
 				if p.Status.Phase == corev1.PodRunning {
@@ -61,19 +56,10 @@ func fullApart(t *testing.T, w *fullWorld) {
 			}
 			slices.Sort(nodes)
 			return lab.Wrong(nil, len(list.Items) != tc.pods || len(nodes) != tc.runs || len(slices.Compact(nodes)) != 2, "%d pods, running on %v", len(list.Items), nodes)
-		})
+		}))
 	}
-	within(t, time.Minute, "the third one says why it waits", func(ctx context.Context) error {
-		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "set=hard"})
-		if err != nil {
-			return err
-		}
-		for _, p := range list.Items {
-			if podCondition(&p, corev1.PodReady).Reason == corev1.PodReasonUnschedulable {
-				return nil
-			}
-		}
-		return fmt.Errorf("none of %d pods is %s", len(list.Items), corev1.PodReasonUnschedulable)
-	})
+	within(t, time.Minute, "the third one says why it waits", lab.Some(pods, metav1.ListOptions{LabelSelector: "set=hard"}, func(p *corev1.Pod) bool {
+		return podCondition(p, corev1.PodReady).Reason == corev1.PodReasonUnschedulable
+	}))
 	require.NoError(t, pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }

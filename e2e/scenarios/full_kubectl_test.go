@@ -18,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 
@@ -210,14 +209,10 @@ func kubectlDebug(t *testing.T, w *fullWorld) {
 		return err
 	})
 	require.Contains(t, out2, "lines", "it shares the processes of its target")
-	within(t, 10*time.Second, "both are in the status at home", func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods(toolsNamespace).Get(ctx, "lines", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, 10*time.Second, "both are in the status at home", lab.That(w.rome.Client().CoreV1().Pods(toolsNamespace), "lines", func(pod *corev1.Pod) error {
 		statuses := pod.Status.EphemeralContainerStatuses
 		return lab.Wrong(nil, len(statuses) != 2 || statuses[0].State.Running == nil || statuses[1].State.Running == nil, "%+v", statuses)
-	})
+	}))
 	within(t, 10*time.Second, "they are asked for no more", lab.Is(w.milan.Liqod().OffloadingV1beta1().ShadowPods(toolsNamespace+"-rome"), "lines", func(shadow *offloadingv1beta1.ShadowPod) bool {
 		return len(shadow.Spec.Pod.EphemeralContainers) == 0
 	}))
@@ -228,18 +223,14 @@ func kubectlDebugRefused(t *testing.T, w *fullWorld) {
 	_, err := w.kubectl(t, lab.KubectlOptions{}, "debug", "web", "--image", lab.TestImage, "--image-pull-policy", "Never", "--profile", "sysadmin", "-c", "root", "--", "sleep", "1h")
 	require.NoError(t, err)
 	within(t, 30*time.Second, "the refusal is told", w.eventSays(toolsNamespace, "privileged"))
-	within(t, 30*time.Second, "kubectl debug would show it", func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods(toolsNamespace).Get(ctx, "web", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, 30*time.Second, "kubectl debug would show it", lab.That(w.rome.Client().CoreV1().Pods(toolsNamespace), "web", func(pod *corev1.Pod) error {
 		for _, s := range pod.Status.EphemeralContainerStatuses {
 			if s.State.Waiting != nil && strings.Contains(s.State.Waiting.Message, "privileged") {
 				return nil
 			}
 		}
 		return fmt.Errorf("%+v", pod.Status.EphemeralContainerStatuses)
-	})
+	}))
 	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods(toolsNamespace+"-rome"), "web")
 	require.Empty(t, pod.Spec.EphemeralContainers)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -175,15 +176,10 @@ func (w *fullWorld) restarts(t *testing.T, namespace string) map[string]int32 {
 func (w *fullWorld) enableNodeFailure(t *testing.T) {
 	t.Helper()
 	deployments := w.milan.Client().AppsV1().Deployments(site.Namespace)
-	within(t, 10*time.Second, "setting", func(ctx context.Context) error {
-		d, err := deployments.Get(ctx, "liqod-controller", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, 10*time.Second, "setting", lab.Changes(deployments, "liqod-controller", func(d *appsv1.Deployment) {
 		c := &d.Spec.Template.Spec.Containers[0]
 		c.Args = append(c.Args, "--controller.enableNodeFailureController=true")
-		return second(deployments.Update(ctx, d, metav1.UpdateOptions{}))
-	})
+	}))
 	within(t, 2*time.Minute, "only the new controller runs", func(ctx context.Context) error {
 		d, err := deployments.Get(ctx, "liqod-controller", metav1.GetOptions{})
 		if err != nil {
@@ -226,14 +222,7 @@ func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 
 func (w *fullWorld) cordon(t *testing.T, name string, unschedulable bool) {
 	t.Helper()
-	within(t, 10*time.Second, "cordon", func(ctx context.Context) error {
-		n, err := w.milan.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		n.Spec.Unschedulable = unschedulable
-		return second(w.milan.Client().CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{}))
-	})
+	within(t, 10*time.Second, "cordon", lab.Changes(w.milan.Client().CoreV1().Nodes(), name, func(n *corev1.Node) { n.Spec.Unschedulable = unschedulable }))
 }
 
 // terminating says whether the pods of namespace node are the same as before, being

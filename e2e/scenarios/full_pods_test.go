@@ -174,18 +174,14 @@ func jobIs(ctx context.Context, w *fullWorld, name string, want batchv1.JobCondi
 func fullRestarts(t *testing.T, w *fullWorld) {
 	w.offload(t, "restarts", offloadingv1beta1.NamespaceOffloadingSpec{})
 	w.run(t, "restarts", "crash", testSpec(1, "exit", "5", "200ms"))
-	within(t, time.Minute, "two restarts are counted", func(ctx context.Context) error {
-		p, err := w.rome.Client().CoreV1().Pods("restarts").Get(ctx, "crash", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, time.Minute, "two restarts are counted", lab.That(w.rome.Client().CoreV1().Pods("restarts"), "crash", func(p *corev1.Pod) error {
 		if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount < 2 {
 			return fmt.Errorf("%+v", p.Status.ContainerStatuses)
 		}
 		status := p.Status.ContainerStatuses[0]
 		last := status.LastTerminationState.Terminated
 		return lab.Wrong(nil, last == nil || last.ExitCode != 5, "the last end is not told: %+v", status)
-	})
+	}))
 	within(t, 10*time.Second, "the counts are those of the provider", func(ctx context.Context) error {
 		here, err := w.rome.Client().CoreV1().Pods("restarts").Get(ctx, "crash", metav1.GetOptions{})
 		if err != nil {

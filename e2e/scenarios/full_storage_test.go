@@ -94,8 +94,7 @@ func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadi
 		if left := w.volumeFolders(t); len(left) > 0 {
 			return fmt.Errorf("there are still %v", left)
 		}
-		volumes, err := w.rome.Client().CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-		return lab.Wrong(err, len(volumes.Items) > 0, "rome still has %d PersistentVolumes", len(volumes.Items))
+		return lab.Number(w.rome.Client().CoreV1().PersistentVolumes(), metav1.ListOptions{}, 0)(ctx)
 	})
 }
 

@@ -109,18 +109,7 @@ func testCertificates(t *testing.T, w *world) {
 
 // eventSays returns a condition: an event of a namespace says a text.
 func (w *world) eventSays(namespace, text string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		events, err := w.rome.Client().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, e := range events.Items {
-			if strings.Contains(e.Message, text) {
-				return nil
-			}
-		}
-		return fmt.Errorf("%d events, none says %q", len(events.Items), text)
-	}
+	return lab.Some(w.rome.Client().CoreV1().Events(namespace), metav1.ListOptions{}, func(e *corev1.Event) bool { return strings.Contains(e.Message, text) })
 }
 
 // testKubeletAPI asks the vkubelet of milan itself, past the API server.

@@ -115,11 +115,7 @@ func testHostileMap(t *testing.T, w *world) {
 	maps := peer.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome")
 	kubetest.Patch(t, maps, "milan", types.MergePatchType, []byte(`{"spec":{"desiredMapping":{"a":"kube-system","b":"default","c":"secret","d":"liqod",
 		"e":"liqo-tenant-paris","f":"precious","g":"No_Name","h":"honest-rome","i":"../x","j":"kube-mine"}}}`))
-	within(t, soon, "every hostile entry is refused, the honest one stands", func(ctx context.Context) error {
-		m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, soon, "every hostile entry is refused, the honest one stands", lab.That(maps, "milan", func(m *offloadingv1beta1.NamespaceMap) error {
 		if m.Status.ObservedGeneration != m.Generation {
 			return fmt.Errorf("not answered yet")
 		}
@@ -130,7 +126,7 @@ func testHostileMap(t *testing.T, w *world) {
 		}
 		got := m.Status.CurrentMapping["honest"]
 		return lab.Wrong(nil, got.Phase != offloadingv1beta1.MappingAccepted, "the honest entry: %+v", got)
-	})
+	}))
 	m := kubetest.Get(t, maps, "milan")
 	for original, answer := range m.Status.CurrentMapping {
 		t.Logf("%s: %s %s", original, answer.Phase, answer.Message)

@@ -84,11 +84,7 @@ func offloading(name string, spec offloadingv1beta1.NamespaceOffloadingSpec) *of
 // offloadingIs returns a condition: the offloading of a namespace is in a phase, and its Ready
 // condition says all of the texts.
 func (w *world) offloadingIs(namespace string, phase offloadingv1beta1.OffloadingPhase, says ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, "offloading", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace), "offloading", func(o *offloadingv1beta1.NamespaceOffloading) error {
 		ready := meta.FindStatusCondition(o.Status.Conditions, "Ready")
 		if o.Status.OffloadingPhase != phase || o.Status.ObservedGeneration != o.Generation || ready == nil {
 			return fmt.Errorf("namespace %s is %q: %+v", namespace, o.Status.OffloadingPhase, o.Status)
@@ -99,7 +95,7 @@ func (w *world) offloadingIs(namespace string, phase offloadingv1beta1.Offloadin
 			}
 		}
 		return nil
-	}
+	})
 }
 
 func (w *world) noTwin(name string) func(context.Context) error {
@@ -219,11 +215,7 @@ func (w *world) bare(t *testing.T, namespace, name string, change func(*corev1.P
 // placed returns a condition: the pod runs where it is wanted, or cannot be scheduled
 // if that is noNode.
 func (w *world) placed(namespace, name, want string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) error {
 		node, ok := pod.Spec.NodeName, pod.Status.Phase == corev1.PodRunning
 		switch want {
 		case noNode:
@@ -239,7 +231,7 @@ func (w *world) placed(namespace, name, want string) func(context.Context) error
 			ok = ok && node == want
 		}
 		return lab.Wrong(nil, !ok, "pod %s/%s is on %q, %s: %+v", namespace, name, node, pod.Status.Phase, pod.Status.Conditions)
-	}
+	})
 }
 
 // testSelectors changes the selector under a namespace, and the labels under a selector.
@@ -255,13 +247,10 @@ func testSelectors(t *testing.T, w *world) {
 
 	choose := func(selector corev1.NodeSelector, confirmed string) {
 		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller adds to its metadata
-			o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			o.Spec.ClusterSelector = selector
-			o.Annotations = map[string]string{offloadingv1beta1.EndPodsInAnnotation: confirmed}
-			return second(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Update(ctx, o, metav1.UpdateOptions{}))
+			return lab.Changes(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected"), "offloading", func(o *offloadingv1beta1.NamespaceOffloading) {
+				o.Spec.ClusterSelector = selector
+				o.Annotations = map[string]string{offloadingv1beta1.EndPodsInAnnotation: confirmed}
+			})(ctx)
 		}))
 	}
 	label := func(value string) {

@@ -23,18 +23,9 @@ func testConflict(t *testing.T, w *world) {
 	before := kept(t, w, "taken-rome")
 	w.ask(t, "taken", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
 	within(t, soon, "the conflict shows", w.offloadingIs("taken", offloadingv1beta1.PhaseAllFailed, "milan", "taken-rome exists already"))
-	within(t, soon, "the conflict is an event in milan", func(ctx context.Context) error {
-		events, err := w.milan.Client().CoreV1().Events("liqo-tenant-rome").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, e := range events.Items {
-			if e.Reason == "CreationLoopBackOff" && e.InvolvedObject.Kind == "NamespaceMap" && strings.Contains(e.Message, "taken-rome") {
-				return nil
-			}
-		}
-		return fmt.Errorf("%d events, none of them says so", len(events.Items))
-	})
+	within(t, soon, "the conflict is an event in milan", lab.Some(w.milan.Client().CoreV1().Events("liqo-tenant-rome"), metav1.ListOptions{}, func(e *corev1.Event) bool {
+		return e.Reason == "CreationLoopBackOff" && e.InvolvedObject.Kind == "NamespaceMap" && strings.Contains(e.Message, "taken-rome")
+	}))
 	w.bare(t, "taken", "pod", nil)
 	within(t, soon, "a pod waits", lab.Is(w.rome.Client().CoreV1().Pods("taken"), "pod", func(pod *corev1.Pod) bool {
 		return pod.Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff

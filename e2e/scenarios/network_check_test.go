@@ -53,13 +53,9 @@ func TestNetworkCheck(t *testing.T) {
 
 // networkIs returns a condition: rome's NetworkStatus of milan has a status.
 func (w networkWorld) networkIs(want metav1.ConditionStatus) func(context.Context) error {
-	return func(ctx context.Context) error {
-		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.rome.Liqod().CoreV1beta1().ForeignClusters(), "milan", func(fc *corev1beta1.ForeignCluster) error {
 		return stands(fc.Status.Conditions, corev1beta1.ConditionNetwork, want)
-	}
+	})
 }
 
 // cleared requires that no namespace of a check is left, in either cluster.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -57,11 +58,7 @@ func partitionGatewayGone(t *testing.T, w partitionWorld) {
 
 // networkUnavailable waits for a status of the virtual node's condition, and keeps that.
 func (w networkWorld) networkUnavailable(want corev1.ConditionStatus, keep *corev1.NodeCondition) func(context.Context) error {
-	return func(ctx context.Context) error {
-		node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.rome.Client().CoreV1().Nodes(), "milan", func(node *corev1.Node) error {
 		c := nodeCondition(node, corev1.NodeNetworkUnavailable)
 		if c.Status != want {
 			return fmt.Errorf("condition NetworkUnavailable: %+v", c)
@@ -70,7 +67,7 @@ func (w networkWorld) networkUnavailable(want corev1.ConditionStatus, keep *core
 			*keep = c
 		}
 		return nil
-	}
+	})
 }
 
 // podsAtHome returns the pods of home by name.

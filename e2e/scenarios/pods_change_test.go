@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -131,17 +130,13 @@ func testDaemonSet(t *testing.T, w *world) {
 		Spec:       appsv1.DaemonSetSpec{Selector: template.Selector, Template: template.Template},
 	})
 	var waiting corev1.Pod
-	within(t, 30*time.Second, "the pod on the virtual node waits", func(ctx context.Context) error {
-		pods, err := w.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=milan"})
-		if err != nil {
-			return err
-		}
+	within(t, 30*time.Second, "the pod on the virtual node waits", lab.Those(w.rome.Client().CoreV1().Pods(c.namespace), metav1.ListOptions{FieldSelector: "spec.nodeName=milan"}, func(pods *corev1.PodList) error {
 		if len(pods.Items) != 1 || pods.Items[0].Status.Reason != offloadingv1beta1.ReasonOffloadingBackOff {
 			return fmt.Errorf("%d pods on the virtual node", len(pods.Items))
 		}
 		waiting = pods.Items[0]
 		return nil
-	})
+	}))
 	w.offload(t, c.namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	within(t, 30*time.Second, "the DaemonSet runs on every node", lab.Is(w.rome.Client().AppsV1().DaemonSets(c.namespace), "agent", func(d *appsv1.DaemonSet) bool {
 		return d.Status.NumberReady == 3

@@ -32,13 +32,10 @@ func testDeployment(t *testing.T, w *world) {
 
 	for _, step := range []struct{ what, image string }{{"rollout", "sim/web:2"}, {"rollback", "sim/web:1"}} {
 		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its controller writes it, too
-			d, err := deployments.Get(ctx, "web", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			d.Spec.Template = *first.DeepCopy()
-			d.Spec.Template.Spec.Containers[0].Image = step.image
-			return second(deployments.Update(ctx, d, metav1.UpdateOptions{}))
+			return lab.Changes(deployments, "web", func(d *appsv1.Deployment) {
+				d.Spec.Template = *first.DeepCopy()
+				d.Spec.Template.Spec.Containers[0].Image = step.image
+			})(ctx)
 		}))
 		within(t, time.Minute, step.what, w.available("web", "rollout", 10))
 		within(t, 30*time.Second, step.what+" in the provider", c.images(step.image, 10))
@@ -53,11 +50,7 @@ func testDeployment(t *testing.T, w *world) {
 }
 
 func (c *fixture) images(image string, want int) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pods, err := c.milan.Client().CoreV1().Pods(c.twin).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.Those(c.milan.Client().CoreV1().Pods(c.twin), metav1.ListOptions{}, func(pods *corev1.PodList) error {
 		if len(pods.Items) != want {
 			return fmt.Errorf("the provider has %d pods, not %d", len(pods.Items), want)
 		}
@@ -67,7 +60,7 @@ func (c *fixture) images(image string, want int) func(context.Context) error {
 			}
 		}
 		return nil
-	}
+	})
 }
 
 func (c *fixture) requireImages(t *testing.T, image string, want int) {
@@ -151,15 +144,7 @@ func testJobCompletes(t *testing.T, w *world) {
 	done := c.runJob(t, j, batchv1.JobComplete)
 	require.EqualValues(t, 6, done.Status.Succeeded)
 	require.Zero(t, done.Status.Failed)
-	within(t, 5*time.Second, "the provider has done its part", func(ctx context.Context) error {
-		pods, err := w.milan.Client().CoreV1().Pods(c.twin).List(ctx, metav1.ListOptions{})
-		for _, pod := range pods.Items {
-			if len(pod.Finalizers) > 0 {
-				return fmt.Errorf("pod %s has finalizers %v", pod.Name, pod.Finalizers)
-			}
-		}
-		return err
-	})
+	within(t, 5*time.Second, "the provider has done its part", lab.All(w.milan.Client().CoreV1().Pods(c.twin), metav1.ListOptions{}, func(pod *corev1.Pod) bool { return len(pod.Finalizers) == 0 }))
 	requireWrites(t, map[string]int{
 		"create shadowpods": 6, "create pods": 6, "update shadowpods/status": 6, "patch pods": 6,
 	}, w.writes(t, w.milan.Audited, c.twin, begin), "beside the two creates, the end and its release")
@@ -224,19 +209,5 @@ func testJobEvicted(t *testing.T, w *world) {
 // onlyPod waits for the one pod that runs and has another name.
 func (c *fixture) onlyPod(t *testing.T, not string) *corev1.Pod {
 	t.Helper()
-	var seen *corev1.Pod
-	within(t, time.Minute, "a pod other than "+not+" runs", func(ctx context.Context) error {
-		pods, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range pods.Items {
-			if pod := &pods.Items[i]; pod.Name != not && podRunning(pod) {
-				seen = pod
-				return nil
-			}
-		}
-		return fmt.Errorf("%d pods", len(pods.Items))
-	})
-	return seen
+	return c.untilSome(t, time.Minute, "", "a pod other than "+not+" runs", func(pod *corev1.Pod) bool { return pod.Name != not && podRunning(pod) })
 }

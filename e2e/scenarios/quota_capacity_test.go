@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +83,7 @@ func testQuotaBurst(t *testing.T, consumers []*site.Site, milan *site.Site, pair
 	require.NoError(t, errors.Join(errs...))
 	milan.Proxied().Intercept(nil)
 	for _, s := range consumers {
-		within(t, 3*time.Minute, "all pods of "+s.Name+" have come to their end", func(ctx context.Context) error { return ended(ctx, s) })
+		within(t, 3*time.Minute, "all pods of "+s.Name+" have come to their end", lab.All(s.Client().CoreV1().Pods("burst"), metav1.ListOptions{}, inPhase(corev1.PodSucceeded)))
 	}
 	t.Logf("%d pods, %d kills; most at once: %v", made.Load(), leaderKills, o.most())
 	require.NoError(t, o.verdict())
@@ -128,19 +129,6 @@ func keepPending(ctx context.Context, s *site.Site, made *atomic.Int64) error {
 	return nil
 }
 
-func ended(ctx context.Context, s *site.Site) error {
-	list, err := s.Client().CoreV1().Pods("burst").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for i := range list.Items {
-		if p := &list.Items[i]; p.Status.Phase != corev1.PodSucceeded {
-			return fmt.Errorf("pod %s is %s: %s %s", p.Name, p.Status.Phase, p.Status.Reason, p.Status.Message)
-		}
-	}
-	return nil
-}
-
 // replicaPair is two replicas of a controller.
 type replicaPair struct {
 	sites    *site.Sites
@@ -165,17 +153,13 @@ func newReplicaPair(t *testing.T, sites *site.Sites, s *site.Site) *replicaPair 
 func (p *replicaPair) leader(t *testing.T, not string) string {
 	t.Helper()
 	var holder string
-	within(t, 30*time.Second, "a controller leads", func(ctx context.Context) error {
-		lease, err := p.site.Client().CoordinationV1().Leases(site.Namespace).Get(ctx, "liqod-controller", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, 30*time.Second, "a controller leads", lab.That(p.site.Client().CoordinationV1().Leases(site.Namespace), "liqod-controller", func(lease *coordinationv1.Lease) error {
 		if lease.Spec.HolderIdentity == nil || p.replicas[*lease.Spec.HolderIdentity] == nil || *lease.Spec.HolderIdentity == not {
 			return errors.New("nobody leads yet")
 		}
 		holder = *lease.Spec.HolderIdentity
 		return nil
-	})
+	}))
 	return holder
 }
 
@@ -281,9 +265,7 @@ func testQuotaUnseen(t *testing.T, w *world, pair *replicaPair) {
 		a.create(t, bare(fmt.Sprintf("p-%02d", i), corev1.RestartPolicyAlways))
 	}
 	exist := func(want int) func(context.Context) error {
-		return lab.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{}, func(list *corev1.PodList) bool {
-			return len(list.Items) == want
-		})
+		return lab.Number(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{}, want)
 	}
 	within(t, 10*time.Second, "the leader fills the Quota without seeing its pods", exist(6))
 	target := pair.replicas[leader]
@@ -337,8 +319,6 @@ func testQuotaUnderWay(t *testing.T, w *world, pair *replicaPair) {
 	<-arrived
 	a.waits(t, "old", offloadingv1beta1.ReasonQuotaExceeded)
 	a.runs(t, "young")
-	hold(t, 3*time.Second, "one of both runs", lab.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{FieldSelector: "metadata.name=old"}, func(list *corev1.PodList) bool {
-		return len(list.Items) == 0
-	}))
+	hold(t, 3*time.Second, "one of both runs", lab.Number(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{FieldSelector: "metadata.name=old"}, 0))
 	a.deleteAll(t)
 }

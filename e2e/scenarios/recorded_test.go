@@ -157,9 +157,7 @@ func (w partitionWorld) controllers(t *testing.T, n int) {
 	t.Helper()
 	home := w.rome.Client()
 	kubetest.Patch(t, home.AppsV1().Deployments(site.Namespace), "liqod-controller", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))
-	within(t, longest, fmt.Sprintf("%d controllers run", n), lab.Are(home.CoreV1().Pods(site.Namespace), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"}, func(pods *corev1.PodList) bool {
-		return len(pods.Items) == n
-	}))
+	within(t, longest, fmt.Sprintf("%d controllers run", n), lab.Number(home.CoreV1().Pods(site.Namespace), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"}, n))
 }
 
 // shownMetrics are the names of the series that a dashboard or an alert uses.

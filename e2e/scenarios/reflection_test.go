@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -134,17 +135,6 @@ func testSecret(t *testing.T, w *world) {
 // eventAbout waits for a Warning event about an object at home.
 func (w *world) eventAbout(t *testing.T, obj metav1.Object, reason, says string) {
 	t.Helper()
-	within(t, quickly, "told: "+reason, func(ctx context.Context) error {
-		events, err := w.rome.Client().CoreV1().Events(obj.GetNamespace()).List(ctx, metav1.ListOptions{
-			FieldSelector: "type=Warning,reason=" + reason + ",involvedObject.uid=" + string(obj.GetUID())})
-		if err != nil {
-			return err
-		}
-		for _, e := range events.Items {
-			if strings.Contains(e.Message, says) {
-				return nil
-			}
-		}
-		return fmt.Errorf("%d events, none of which says %q", len(events.Items), says)
-	})
+	within(t, quickly, "told: "+reason, lab.Some(w.rome.Client().CoreV1().Events(obj.GetNamespace()), metav1.ListOptions{
+		FieldSelector: "type=Warning,reason=" + reason + ",involvedObject.uid=" + string(obj.GetUID())}, func(e *corev1.Event) bool { return strings.Contains(e.Message, says) }))
 }

@@ -203,15 +203,11 @@ func refused(t *testing.T, p attacker, specs map[string]refusedSpec) {
 			shadow := shadowPod("refused-" + name)
 			tc.change(shadow)
 			kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), shadow)
-			within(t, 30*time.Second, "the refusal shows", func(ctx context.Context) error {
-				s, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
-				if err != nil {
-					return err
-				}
+			within(t, 30*time.Second, "the refusal shows", lab.That(p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), shadow.Name, func(s *offloadingv1beta1.ShadowPod) error {
 				c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
 				return lab.Wrong(nil, c == nil || c.Status != metav1.ConditionFalse || c.Reason != tc.reason || !strings.Contains(c.Message, tc.message),
 					"conditions are %+v, want reason %s and a message about %s", s.Status.Conditions, tc.reason, tc.message)
-			})
+			}))
 			_, err := p.core.CoreV1().Pods(twinOfRome).Get(t.Context(), shadow.Name, metav1.GetOptions{})
 			require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
 		})

@@ -113,8 +113,7 @@ func (w *world) twinKept(t *testing.T, twin, claim string, uid types.UID) {
 		if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" || ns.DeletionTimestamp != nil {
 			return fmt.Errorf("it is not marked: %v", ns.ObjectMeta)
 		}
-		pods, err := w.milan.Client().CoreV1().Pods(twin).List(ctx, metav1.ListOptions{})
-		return lab.Wrong(err, len(pods.Items) > 0, "%d pods are left", len(pods.Items))
+		return lab.Number(w.milan.Client().CoreV1().Pods(twin), metav1.ListOptions{}, 0)(ctx)
 	})
 	require.Equal(t, uid, w.claimUID(t, twin, claim))
 }

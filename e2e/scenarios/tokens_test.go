@@ -246,9 +246,7 @@ func tokenOfAnotherAccount(t *testing.T, w *tokenWorld) {
 	var before, after corev1.Secret
 	require.NoError(t, w.goodToken(&before, "")(t.Context()))
 	require.NoError(t, w.rome.Client().CoreV1().ServiceAccounts(cashiers).Delete(t.Context(), "cashier", metav1.DeleteOptions{}))
-	within(t, 10*time.Second, "the pods are told that their account is missing", lab.Are(w.rome.Client().CoreV1().Events(cashiers), metav1.ListOptions{FieldSelector: "reason=FailedSATokensReflection"}, func(events *corev1.EventList) bool {
-		return len(events.Items) >= 3
-	}))
+	within(t, 10*time.Second, "the pods are told that their account is missing", hasSome(w.rome.Client().CoreV1().Events(cashiers), "reason=FailedSATokensReflection", 3))
 	w.makeCashier(t)
 	within(t, 15*time.Second, "the new account's token is there", w.goodToken(&after, string(before.Data["token"])))
 	w.mustBeRejected(&before)
@@ -258,9 +256,7 @@ func tokenLastPod(t *testing.T, w *tokenWorld) {
 	var secret corev1.Secret
 	require.NoError(t, w.goodToken(&secret, "")(t.Context()))
 	w.deletePods(t, "a", "b")
-	within(t, 30*time.Second, "two pods are gone", lab.Are(w.rome.Client().CoreV1().Pods(cashiers), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
-		return len(pods.Items) == 1
-	}))
+	within(t, 30*time.Second, "two pods are gone", lab.Number(w.rome.Client().CoreV1().Pods(cashiers), metav1.ListOptions{}, 1))
 	require.NoError(t, w.goodToken(&corev1.Secret{}, "")(t.Context()), "the third pod still uses it")
 	w.deletePods(t, "c")
 	within(t, 30*time.Second, "the token is gone with its last pod", w.noTokens)

@@ -55,14 +55,9 @@ func testSteady(t *testing.T, w *world) {
 	bindings := w.rome.Client().RbacV1().RoleBindings("nodes")
 	name := "liqod-vkubelet-namespace:" + tenant + ":milan"
 	for turn := range 5 {
-		within(t, soon, "a RoleBinding gets another subject", func(ctx context.Context) error {
-			b, err := bindings.Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
+		within(t, soon, "a RoleBinding gets another subject", lab.Changes(bindings, name, func(b *rbacv1.RoleBinding) {
 			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: fmt.Sprint("other-", turn)})
-			return second(bindings.Update(ctx, b, metav1.UpdateOptions{}))
-		})
+		}))
 		within(t, soon, "the controller takes it off", lab.Is(bindings, name, func(b *rbacv1.RoleBinding) bool { return len(b.Subjects) == 1 }))
 	}
 	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
@@ -78,11 +73,7 @@ func testSteady(t *testing.T, w *world) {
 
 // virtualNode returns a condition: the Ready condition of a VirtualNode has a reason.
 func (w *world) virtualNode(namespace, name, reason string, says ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.That(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(namespace), name, func(vn *offloadingv1beta1.VirtualNode) error {
 		c := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 		if c == nil || c.Reason != reason {
 			return fmt.Errorf("virtual node %s: %+v", name, vn.Status.Conditions)
@@ -93,7 +84,7 @@ func (w *world) virtualNode(namespace, name, reason string, says ...string) func
 			}
 		}
 		return nil
-	}
+	})
 }
 
 // remotes returns UID and resource version of the pods of a twin, by name.
@@ -219,14 +210,9 @@ func testDrained(t *testing.T, w *world) {
 	within(t, soon, "the virtual node is gone", w.virtualNodeGone("second"))
 	t.Logf("virtual node with a budget that holds, gone after %s; the deadline is %s", time.Since(begin).Round(time.Millisecond), drainTimeout)
 	w.nothingLeft(t, "second")
-	within(t, soon, "nothing is left in milan", func(ctx context.Context) error {
-		pods, err := w.milan.Client().CoreV1().Pods("nodes-rome").List(ctx, metav1.ListOptions{LabelSelector: "offloading.liqo.io/nodename=second"})
-		if err != nil {
-			return err
-		}
-		shadows, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods("nodes-rome").List(ctx, metav1.ListOptions{LabelSelector: "offloading.liqo.io/nodename=second"})
-		return lab.Wrong(err, len(pods.Items)+len(shadows.Items) > 0, "%d pods, %d ShadowPods", len(pods.Items), len(shadows.Items))
-	})
+	ofSecond := metav1.ListOptions{LabelSelector: "offloading.liqo.io/nodename=second"}
+	within(t, soon, "no pod is left in milan", lab.Number(w.milan.Client().CoreV1().Pods("nodes-rome"), ofSecond, 0))
+	within(t, soon, "no ShadowPod is left in milan", lab.Number(w.milan.Liqod().OffloadingV1beta1().ShadowPods("nodes-rome"), ofSecond, 0))
 	require.Equal(t, others, w.remotesOf(t, "web"), "the pods of the other virtual node are untouched")
 	evictions, err := w.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Resource() == "pods/eviction" && r.ObjectRef.Namespace == "nodes"

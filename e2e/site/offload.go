@@ -45,16 +45,12 @@ func (s *Site) WaitOffloaded(ctx context.Context, namespace string, phase offloa
 
 // WaitVirtualNode waits until the Ready condition of a virtual node has a status.
 func (s *Site) WaitVirtualNode(ctx context.Context, name string, want corev1.ConditionStatus) error {
-	return lab.Eventually(ctx, func(ctx context.Context) error {
-		n, err := s.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return lab.Eventually(ctx, lab.That(s.Client().CoreV1().Nodes(), name, func(n *corev1.Node) error {
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady && c.Status == want {
 				return nil
 			}
 		}
 		return fmt.Errorf("node %s is not Ready=%s: %+v", name, want, n.Status.Conditions)
-	})
+	}))
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -558,14 +559,10 @@ func (s *Site) addVirtualNode(ctx context.Context, provider string, opts PeerOpt
 func (s *Site) StartVKubelet(ctx context.Context, tenant, node string, env ...string) error {
 	name := "vk-" + node
 	var args []string
-	err := lab.Eventually(ctx, func(ctx context.Context) error {
-		d, err := s.Client().AppsV1().Deployments(tenant).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	err := lab.Eventually(ctx, lab.That(s.Client().AppsV1().Deployments(tenant), name, func(d *appsv1.Deployment) error {
 		args = d.Spec.Template.Spec.Containers[0].Args
 		return nil
-	})
+	}))
 	if err != nil {
 		return fmt.Errorf("waiting for the Deployment of virtual node %s: %w", node, err)
 	}

@@ -173,11 +173,7 @@ func (s *Site) virtualNodes() []string {
 func (s *Site) replaceVKubelet(ctx context.Context, node string) error {
 	image := imageRepository + ":" + s.version.Tag
 	var d *appsv1.Deployment
-	err := lab.Eventually(ctx, func(ctx context.Context) error {
-		list, err := s.Client().AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
+	err := lab.Eventually(ctx, lab.Those(s.Client().AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{}, func(list *appsv1.DeploymentList) error {
 		at := slices.IndexFunc(list.Items, func(d appsv1.Deployment) bool { return d.Name == "vk-"+node })
 		if at < 0 {
 			return fmt.Errorf("virtual node %s has no Deployment", node)
@@ -185,7 +181,7 @@ func (s *Site) replaceVKubelet(ctx context.Context, node string) error {
 		d = &list.Items[at]
 		have := d.Spec.Template.Spec.Containers[0].Image
 		return lab.Wrong(nil, have != image, "the vkubelet of %s has image %s, not %s", node, have, image)
-	})
+	}))
 	if err != nil {
 		return fmt.Errorf("waiting for the new image of a vkubelet in %s: %w", s.Name, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -198,14 +199,10 @@ func (r *podRun) deleteDeployment(name string) {
 // end waits until both namespaces are empty, and the watch has seen that.
 func (r *podRun) end() {
 	r.t.Helper()
-	r.eventually("nothing is left of the run", func(ctx context.Context) error {
-		shadows, err := r.Milan.Liqod().OffloadingV1beta1().ShadowPods(r.twin()).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
+	r.eventually("nothing is left of the run", lab.Those(r.Milan.Liqod().OffloadingV1beta1().ShadowPods(r.twin()), metav1.ListOptions{}, func(shadows *offloadingv1beta1.ShadowPodList) error {
 		if len(shadows.Items) > 0 {
 			return fmt.Errorf("%d ShadowPods are left", len(shadows.Items))
 		}
 		return errors.Join(r.pods.empty(r.namespace), r.pods.empty(r.twin()))
-	})
+	}))
 }

@@ -70,9 +70,7 @@ func testRestoredConsumer(t *testing.T, w *world) {
 		r.delete(pod, nil)
 	}
 	// The watch of the consumer's pods has not outlived the restoration.
-	r.eventually("nothing is left in the provider", lab.Are(w.Milan.Client().CoreV1().Pods(r.twin()), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
-		return len(pods.Items) == 0
-	}))
+	r.eventually("nothing is left in the provider", lab.Number(w.Milan.Client().CoreV1().Pods(r.twin()), metav1.ListOptions{}, 0))
 }
 
 func (r *podRun) startAll(policy corev1.RestartPolicy, names ...string) (out []*corev1.Pod) {
