@@ -23,8 +23,7 @@ import (
 func storeHomeAway(t *testing.T, w storeWorld) {
 	before := map[*site.Site]map[string]string{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		pods, err := containers(t.Context(), s, storeNamespace)
-		require.NoError(t, err)
+		pods := must(containers(t.Context(), s, storeNamespace))(t)
 		before[s] = pods
 	}
 	own := map[string]string{"cart": w.pod(t, "cart", "milan").Name, "web": w.pod(t, "web", "milan").Name, "catalog": ""}

@@ -71,8 +71,7 @@ func storeHomeServices(t *testing.T, w storeWorld) {
 			residents = append(residents, resident{in: w.rome, namespace: homeNamespace, pod: "near", answers: map[string]arrival{at[pod]: {Name: pod, Seen: at["near"]}}})
 		}
 		residents = append(residents, far)
-		namespace, err := w.rome.Exec(t.Context(), homeNamespace, pod, "env", "NAMESPACE")
-		require.NoError(t, err)
+		namespace := must(w.rome.Exec(t.Context(), homeNamespace, pod, "env", "NAMESPACE"))(t)
 		require.Equal(t, homeNamespace+"\n", namespace, "metadata.namespace")
 		for _, path := range []string{"version", "https://kubernetes.default.svc/version"} {
 			within(t, longest, pod+" reads "+path, w.readsVersion(homeNamespace, pod, path))

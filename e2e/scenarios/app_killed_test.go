@@ -34,8 +34,7 @@ const (
 func storeKilled(t *testing.T, w storeWorld) {
 	before := map[*site.Site]map[string]string{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		pods, err := containers(t.Context(), s, storeNamespace)
-		require.NoError(t, err)
+		pods := must(containers(t.Context(), s, storeNamespace))(t)
 		before[s] = pods
 	}
 	for _, role := range []string{"controller", "vkubelet", "webhook", "ipam", "route", "gateway"} {
@@ -64,15 +63,13 @@ func (w storeWorld) kill(t *testing.T, role string) {
 	}
 	before := map[*site.Site]map[string]int32{}
 	for _, s := range sites {
-		pods, err := restartsOfReady(t.Context(), s, namespace, selector)
-		require.NoError(t, err)
+		pods := must(restartsOfReady(t.Context(), s, namespace, selector))(t)
 		require.NotEmpty(t, pods)
 		before[s] = pods
 	}
 	for _, s := range sites {
 		for _, node := range w.full.Nodes(s.Cluster) {
-			processes, err := node.Processes(t.Context(), "--role="+role)
-			require.NoError(t, err)
+			processes := must(node.Processes(t.Context(), "--role="+role))(t)
 			require.NoError(t, node.Signal(t.Context(), syscall.SIGKILL, processes...))
 		}
 	}

@@ -25,8 +25,7 @@ import (
 // their own cluster: zone a of rome is none of milan's, as zones are not shared.
 func storeNear(t *testing.T, w storeWorld) {
 	zone := func(s *site.Site, node, zone string) {
-		_, err := s.Kubectl(t.Context(), lab.KubectlOptions{}, "label", "node", node, corev1.LabelTopologyZone+"="+zone)
-		require.NoError(t, err)
+		require.NoError(t, second(s.Kubectl(t.Context(), lab.KubectlOptions{}, "label", "node", node, corev1.LabelTopologyZone+"="+zone)))
 	}
 	inMilan := w.milan.Client().CoreV1().Pods(storeNamespace)
 	web := kubetest.Get(t, inMilan, w.pod(t, "web", "milan").Name)

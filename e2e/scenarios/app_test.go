@@ -96,8 +96,7 @@ func (w storeWorld) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	out, err := w.rome.Kubectl(ctx, lab.KubectlOptions{}, append([]string{"-n", storeNamespace}, args...)...)
-	require.NoError(t, err)
+	out := must(w.rome.Kubectl(ctx, lab.KubectlOptions{}, append([]string{"-n", storeNamespace}, args...)...))(t)
 	return out
 }
 
@@ -142,8 +141,7 @@ func (w storeWorld) apps(ctx context.Context) (map[string][]corev1.Pod, error) {
 // pod of an app that runs in a cluster.
 func (w storeWorld) pod(t *testing.T, app, cluster string) corev1.Pod {
 	t.Helper()
-	pods, err := w.apps(t.Context())
-	require.NoError(t, err)
+	pods := must(w.apps(t.Context()))(t)
 	i := slices.IndexFunc(pods[app], func(p corev1.Pod) bool { return runsIn(p.Spec.NodeName) == cluster })
 	require.GreaterOrEqual(t, i, 0, "no pod of %s runs in %s", app, cluster)
 	return pods[app][i]
@@ -157,8 +155,7 @@ func runsIn(node string) string {
 
 // storePlaces: the kustomization's patches decide where the pods run.
 func storePlaces(t *testing.T, w storeWorld) {
-	byApp, err := w.apps(t.Context())
-	require.NoError(t, err)
+	byApp := must(w.apps(t.Context()))(t)
 	have := map[string][]string{}
 	for app, pods := range byApp {
 		for _, p := range pods {
@@ -175,8 +172,7 @@ func storePlaces(t *testing.T, w storeWorld) {
 // storeEndpoints: each cluster has each endpoint of each Service once, wherever it runs,
 // and under an address of its own.
 func storeEndpoints(t *testing.T, w storeWorld) {
-	byApp, err := w.apps(t.Context())
-	require.NoError(t, err)
+	byApp := must(w.apps(t.Context()))(t)
 	for _, app := range []string{"web", "catalog", "cart", "checkout", "payment", "cache"} {
 		var want []string
 		for _, p := range byApp[app] {
@@ -291,8 +287,7 @@ func storeRequests(t *testing.T, w storeWorld) {
 			return lab.Wrong(nil, len(doors) < 2, "all were answered by %v", slices.Collect(maps.Keys(doors)))
 		})
 	}
-	out, err := w.rome.Exec(t.Context(), storeNamespace, w.pod(t, "payment", "milan").Name, "env", "ACCOUNT")
-	require.NoError(t, err)
+	out := must(w.rome.Exec(t.Context(), storeNamespace, w.pod(t, "payment", "milan").Name, "env", "ACCOUNT"))(t)
 	require.Equal(t, "store\n", out, "a variable from a Secret")
 }
 
@@ -344,14 +339,12 @@ func storeIngress(t *testing.T, w storeWorld) {
 	there(t, "it has the class that milan offers", remote, func(i *networkingv1.Ingress) bool {
 		return ptr.Deref(i.Spec.IngressClassName, "") == "milans"
 	})
-	manifest, err := os.ReadFile("testdata/ingress.yaml")
-	require.NoError(t, err)
+	manifest := must(os.ReadFile("testdata/ingress.yaml"))(t)
 	for cluster, c := range map[*site.Site]struct{ class, from string }{
 		w.rome:  {ptr.Deref(home.Spec.IngressClassName, ""), w.pod(t, "customers", "rome").Name},
 		w.milan: {"milans", w.pod(t, "customers", "milan").Name},
 	} {
-		_, err := cluster.Kubectl(t.Context(), lab.KubectlOptions{Stdin: bytes.NewReader(bytes.ReplaceAll(manifest, []byte("CLASS"), []byte(c.class)))}, "apply", "-f", "-")
-		require.NoError(t, err)
+		require.NoError(t, second(cluster.Kubectl(t.Context(), lab.KubectlOptions{Stdin: bytes.NewReader(bytes.ReplaceAll(manifest, []byte("CLASS"), []byte(c.class)))}, "apply", "-f", "-")))
 		within(t, time.Minute, "requests from outside of "+cluster.Name+" reach the web tier in both clusters", func(ctx context.Context) error {
 			seen := map[string]bool{}
 			for range 20 {
@@ -446,11 +439,9 @@ func storeRollout(t *testing.T, w storeWorld) {
 	customers := map[string]string{}
 	for _, cluster := range []string{"rome", "milan"} {
 		customers[cluster] = w.pod(t, "customers", cluster).Name
-		_, err := w.tally(t.Context(), customers[cluster])
-		require.NoError(t, err)
+		require.NoError(t, second(w.tally(t.Context(), customers[cluster])))
 	}
-	before, err := w.apps(t.Context())
-	require.NoError(t, err)
+	before := must(w.apps(t.Context()))(t)
 	w.kubectl(t, "rollout", "restart", "deployment", "web", "catalog", "cart", "checkout", "payment")
 	within(t, 90*time.Second, "every service is replaced", func(ctx context.Context) error {
 		after, err := w.apps(ctx)
@@ -468,8 +459,7 @@ func storeRollout(t *testing.T, w storeWorld) {
 	})
 	var lost error
 	for cluster, customer := range customers {
-		have, err := w.tally(t.Context(), customer)
-		require.NoError(t, err)
+		have := must(w.tally(t.Context(), customer))(t)
 		t.Logf("customers in %s: %d requests, %d failed, longest pause %s", cluster, have.Requests, have.Failed, have.Pause.Round(time.Millisecond))
 		require.Greater(t, have.Requests, 10)
 		if have.Failed > 0 {

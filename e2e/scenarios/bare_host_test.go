@@ -60,8 +60,7 @@ func hostAlone(t *testing.T, w networkWorld) {
 
 // hostKilled: the gateway goes on after a kill, now with a client certificate in its kubeconfig.
 func hostKilled(t *testing.T, w networkWorld) {
-	kubeconfig, err := w.rome.KubeconfigForUser("system:serviceaccount:" + site.Namespace + ":liqod-gateway-" + site.Outside)
-	require.NoError(t, err)
+	kubeconfig := must(w.rome.KubeconfigForUser("system:serviceaccount:" + site.Namespace + ":liqod-gateway-" + site.Outside))(t)
 	args, replaced := w.rome.Fabric.Gateway().Options.Args, false
 	for i, arg := range args {
 		if strings.HasPrefix(arg, "--kubeconfig=") {

@@ -53,8 +53,7 @@ func newChart(t *testing.T) chart {
 		t.Skip("builds the lab's tools: not with -short")
 	}
 	t.Parallel()
-	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf})
-	require.NoError(t, err)
+	l := must(lab.New(t.Context(), lab.Options{Log: t.Logf}))(t)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	c := chart{lab: l, binary: filepath.Join(t.TempDir(), "liqod")}
 	require.NoError(t, lab.BuildLiqod(t.Context(), "../..", c.binary))
@@ -97,8 +96,7 @@ func (c chart) renderWith(t *testing.T, options lab.ChartOptions) (rendered, err
 
 func (c chart) mustRender(t *testing.T, more values) rendered {
 	t.Helper()
-	objects, err := c.render(t, more)
-	require.NoError(t, err)
+	objects := must(c.render(t, more))(t)
 	return objects
 }
 
@@ -172,12 +170,9 @@ func TestChart(t *testing.T) {
 	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
 	t.Run("webhook-rights", func(t *testing.T) { chartWebhookRights(t, plain) })
 	t.Run("rights-page", func(t *testing.T) {
-		out, err := c.lab.Render(t.Context(), lab.ChartOptions{Values: values{"discovery": values{"config": values{"clusterID": "rome"}}}})
-		require.NoError(t, err)
-		want, err := page.Page(out)
-		require.NoError(t, err)
-		have, err := os.ReadFile("../../docs/rights.md")
-		require.NoError(t, err)
+		out := must(c.lab.Render(t.Context(), lab.ChartOptions{Values: values{"discovery": values{"config": values{"clusterID": "rome"}}}}))(t)
+		want := must(page.Page(out))(t)
+		have := must(os.ReadFile("../../docs/rights.md"))(t)
 		require.Equal(t, string(want), string(have), "make generate writes it")
 	})
 	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
@@ -198,8 +193,7 @@ func chartDiscovery(t *testing.T, c chart) {
 		}
 	}
 	objects := c.mustRender(t, on(nil))
-	config, err := c.config(t, "--config="+configMap(t, objects))
-	require.NoError(t, err)
+	config := must(c.config(t, "--config="+configMap(t, objects)))(t)
 	require.Equal(t, "[eth0]", config["discovery.multicast.interfaces"])
 	require.Equal(t, "https://192.0.2.10:8443", config["discovery.multicast.url"])
 	for _, obj := range objects.ofKind("Deployment") {
@@ -248,8 +242,7 @@ func chartMonitoring(t *testing.T, c chart, plain rendered) {
 	_, err := c.render(t, values{"networkPolicy": values{"metricsFrom": []any{map[string]any{"podSelector": map[string]any{}}}}})
 	require.ErrorContains(t, err, "networkPolicy.metricsFrom is not accepted: it needs networkPolicy.enabled")
 	for _, apis := range [][]string{nil, {cluster, group + "ServiceMonitor", group + "PodMonitor", group + "PrometheusRule"}} {
-		objects, err := c.render(t, all, apis...)
-		require.NoError(t, err)
+		objects := must(c.render(t, all, apis...))(t)
 		have := map[string][]string{}
 		for _, obj := range objects["monitoring.yaml"] {
 			have[obj.GetKind()] = append(have[obj.GetKind()], obj.GetName())
@@ -262,8 +255,7 @@ func chartMonitoring(t *testing.T, c chart, plain rendered) {
 			"ConfigMap": {"liqod-dashboard-fabric", "liqod-dashboard-namespace", "liqod-dashboard-overview", "liqod-dashboard-peer"},
 		}, have)
 		for _, obj := range objects.ofKind("PodMonitor") {
-			text, err := yaml.Marshal(obj.Object)
-			require.NoError(t, err)
+			text := must(yaml.Marshal(obj.Object))(t)
 			require.Contains(t, string(text), "regex: liqo-tenant-.+", "pods of peers are not scraped")
 		}
 	}
@@ -274,8 +266,7 @@ func chartMonitoring(t *testing.T, c chart, plain rendered) {
 		}},
 	})
 	for _, obj := range objects.ofKind("PrometheusRule") {
-		text, err := yaml.Marshal(obj.Object)
-		require.NoError(t, err)
+		text := must(yaml.Marshal(obj.Object))(t)
 		require.Contains(t, string(text), "runbook_url: https://wiki.example/liqod#liqodpeerdown")
 		require.NotContains(t, string(text), "github.com")
 		require.Contains(t, string(text), "{{ $labels.peer }}", "the text is for Prometheus, not for Helm")
@@ -463,8 +454,7 @@ func chartReplicas(t *testing.T, c chart, plain rendered) {
 		require.Len(t, constraints, 2, obj.GetName())
 		require.Equal(t, zones[1], constraints[1].(map[string]any)["topologyKey"], obj.GetName())
 	}
-	vkubelets, err := c.config(t, "--role=controller", "--config="+configMap(t, spread))
-	require.NoError(t, err)
+	vkubelets := must(c.config(t, "--role=controller", "--config="+configMap(t, spread)))(t)
 	require.Equal(t, fmt.Sprint(zones), vkubelets["controller.vkubelet.spread"])
 	require.Equal(t, "[pool=infra]", vkubelets["controller.vkubelet.nodeSelector"])
 	require.Equal(t, "[dedicated=infra]", vkubelets["controller.vkubelet.tolerations"])
@@ -615,10 +605,8 @@ func chartUserRoles(t *testing.T, c chart, plain rendered) {
 // chartDefaults checks that a default is written in config.yaml, and nothing else in
 // the chart.
 func chartDefaults(t *testing.T, c chart, objects rendered) {
-	want, err := c.config(t)
-	require.NoError(t, err)
-	have, err := c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects))
-	require.NoError(t, err)
+	want := must(c.config(t))(t)
+	have := must(c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects)))(t)
 	want["clusterID"] = "rome"
 	want["networking.enabled"] = "true" // the chart has the roles that it needs
 	want["webhook.drain"] = "5s"        // a Service leads to it
@@ -732,8 +720,7 @@ func chartValues(t *testing.T, c chart) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			objects := c.mustRender(t, tc.values)
-			have, err := c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects))
-			require.NoError(t, err)
+			have := must(c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects)))(t)
 			for key, want := range tc.config {
 				require.Equal(t, want, have[key], key)
 			}
@@ -751,8 +738,7 @@ func chartValues(t *testing.T, c chart) {
 // roundTrip makes numbers those that unstructured helpers expect.
 func roundTrip(t *testing.T, object map[string]any) map[string]any {
 	t.Helper()
-	data, err := (&unstructured.Unstructured{Object: object}).MarshalJSON()
-	require.NoError(t, err)
+	data := must((&unstructured.Unstructured{Object: object}).MarshalJSON())(t)
 	out := &unstructured.Unstructured{}
 	require.NoError(t, out.UnmarshalJSON(data))
 	return out.Object

@@ -15,8 +15,7 @@ import (
 // is switched off.
 func chartUninstall(t *testing.T, c chart) {
 	hooks := func(more values) rendered {
-		objects, err := c.renderWith(t, lab.ChartOptions{Values: more, Hooks: true})
-		require.NoError(t, err)
+		objects := must(c.renderWith(t, lab.ChartOptions{Values: more, Hooks: true}))(t)
 		return objects
 	}
 	require.Empty(t, hooks(values{"uninstall": values{"check": false}}))

@@ -55,8 +55,7 @@ type dashboard struct{ base, token string }
 func (w *world) dashboard(t *testing.T, s *site.Site, args ...string) *dashboard {
 	t.Helper()
 	cmd := w.sites.Command(context.WithoutCancel(t.Context()), append([]string{"dashboard", "--every=1s", "--kubeconfig", s.Kubeconfig}, args...)...)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
@@ -65,8 +64,7 @@ func (w *world) dashboard(t *testing.T, s *site.Site, args ...string) *dashboard
 	printed := bufio.NewReader(out)
 	address := ""
 	for address == "" {
-		line, err := printed.ReadString('\n')
-		require.NoError(t, err)
+		line := must(printed.ReadString('\n'))(t)
 		if strings.Contains(line, "http://127.0.0.1:") {
 			address = strings.TrimSpace(line)
 		}

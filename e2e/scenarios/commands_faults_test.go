@@ -171,8 +171,7 @@ func (w *world) inRunbook(t *testing.T, f faultCase, fix []string) {
 	if f.runbook == "" {
 		return
 	}
-	page, err := os.ReadFile("../../docs/runbooks.md")
-	require.NoError(t, err)
+	page := must(os.ReadFile("../../docs/runbooks.md"))(t)
 	_, section, found := strings.Cut(string(page), "\n## "+f.runbook+"\n")
 	require.True(t, found, f.runbook)
 	section, _, _ = strings.Cut(section, "\n## ")

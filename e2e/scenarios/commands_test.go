@@ -87,11 +87,9 @@ func (w *world) says(s *site.Site, args []string, code int, texts ...string) fun
 func testCommandGather(t *testing.T, w *world) {
 	file := filepath.Join(t.TempDir(), "rome.tar.gz")
 	require.NoError(t, w.says(w.rome, []string{"gather", "--file", file}, 0, "files about cluster rome")(t.Context()))
-	content, err := os.Open(file)
-	require.NoError(t, err)
+	content := must(os.Open(file))(t)
 	t.Cleanup(func() { _ = content.Close() })
-	zipped, err := gzip.NewReader(content)
-	require.NoError(t, err)
+	zipped := must(gzip.NewReader(content))(t)
 	archive, files := tar.NewReader(zipped), map[string]string{}
 	for {
 		header, err := archive.Next()
@@ -99,8 +97,7 @@ func testCommandGather(t *testing.T, w *world) {
 			break
 		}
 		require.NoError(t, err)
-		text, err := io.ReadAll(archive)
-		require.NoError(t, err)
+		text := must(io.ReadAll(archive))(t)
 		_, name, _ := strings.Cut(header.Name, "/")
 		files[name] = string(text)
 	}

@@ -32,8 +32,7 @@ type zone struct {
 
 func newZone(t *testing.T) *zone {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
+	conn := must(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	z := &zone{address: conn.LocalAddr().String(), clusters: map[string]string{}}
 	server := &dns.Server{PacketConn: conn, Handler: z}
 	go func() { _ = server.ActivateAndServe() }()
@@ -91,10 +90,9 @@ func testDiscovery(t *testing.T, rome *site.Site, z *zone) {
 	kubetest.Patch(t, clusters, "turin", types.MergePatchType, []byte(`{"spec":{"clusterName":"Torino"}}`))
 	z.set(nil)
 	within(t, time.Minute, "what nobody uses goes with its record", names("turin"))
-	audited, err := rome.Audited(func(r lab.AuditRecord) bool {
+	audited := must(rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Resource() == "foreignclusters" && r.Write() && strings.HasSuffix(r.User.Username, ":liqod-controller")
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Len(t, audited, 3, "two are made, one is removed, and nothing else is written: %+v", audited)
 	require.NoError(t, clusters.Delete(t.Context(), "turin", metav1.DeleteOptions{}))
 	within(t, soon, "nothing is left", names())
@@ -112,8 +110,7 @@ func discovers() map[string]any {
 func (w networkWorld) peerByRecord(t *testing.T) {
 	t.Helper()
 	token := w.token(t)
-	parsed, err := trust.ParseToken(token)
-	require.NoError(t, err)
+	parsed := must(trust.ParseToken(token))(t)
 	kubetest.Create(t, w.rome.Client().CoreV1().Secrets("liqod"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-milan-token"}, StringData: map[string]string{"token": token}})
 
 	config := w.rome.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem)

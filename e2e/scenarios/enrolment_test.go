@@ -43,8 +43,7 @@ type applicant struct {
 
 func newApplicant(t *testing.T, id string) *applicant {
 	t.Helper()
-	key, err := trust.NewKey()
-	require.NoError(t, err)
+	key := must(trust.NewKey())(t)
 	return &applicant{id: id, uid: "uid-of-" + id, key: key}
 }
 
@@ -57,8 +56,7 @@ func csr(t *testing.T, id, user string, key []byte) string {
 		user, err = trust.User(id, signer.Public())
 		require.NoError(t, err)
 	}
-	text, err := trust.MakeCSR(signer, user)
-	require.NoError(t, err)
+	text := must(trust.MakeCSR(signer, user))(t)
 	return text
 }
 
@@ -100,10 +98,9 @@ func post(ctx context.Context, token trust.Token, path string, cert *tls.Certifi
 // enroll asks for an identity, and returns why there is none.
 func (a *applicant) enroll(t *testing.T, token trust.Token) string {
 	t.Helper()
-	refused, err := post(t.Context(), token, trust.EnrollPath, nil, "", trust.EnrollRequest{
+	refused := must(post(t.Context(), token, trust.EnrollPath, nil, "", trust.EnrollRequest{
 		Token: token.String(), ClusterID: a.id, ClusterUID: a.uid, CSR: csr(t, a.id, "", a.key), Version: "test",
-	}, &a.grant)
-	require.NoError(t, err)
+	}, &a.grant))(t)
 	if refused != nil {
 		t.Logf("%s: %s", refused.Reason, refused.Message)
 		return refused.Reason
@@ -114,15 +111,13 @@ func (a *applicant) enroll(t *testing.T, token trust.Token) string {
 // renew asks for new credentials with a fresh key, and returns why there are none.
 func (a *applicant) renew(t *testing.T, token trust.Token) string {
 	t.Helper()
-	key, err := trust.NewKey()
-	require.NoError(t, err)
+	key := must(trust.NewKey())(t)
 	req := trust.RenewRequest{ClusterID: a.id}
 	if a.grant.Certificate != "" {
 		req.CSR = csr(t, a.id, a.grant.User, key)
 	}
 	var next trust.Grant
-	refused, err := post(t.Context(), token, trust.RenewPath, a.certificate(t), a.grant.Token, req, &next)
-	require.NoError(t, err)
+	refused := must(post(t.Context(), token, trust.RenewPath, a.certificate(t), a.grant.Token, req, &next))(t)
 	if refused != nil {
 		t.Logf("%s: %s", refused.Reason, refused.Message)
 		return refused.Reason
@@ -138,18 +133,15 @@ func (a *applicant) certificate(t *testing.T) *tls.Certificate {
 	if a.grant.Certificate == "" {
 		return nil
 	}
-	pair, err := tls.X509KeyPair([]byte(a.grant.Certificate), a.key)
-	require.NoError(t, err)
+	pair := must(tls.X509KeyPair([]byte(a.grant.Certificate), a.key))(t)
 	return &pair
 }
 
 // config reaches the API server as the grant says.
 func (a *applicant) config(t *testing.T) *rest.Config {
 	t.Helper()
-	kubeconfig, err := trust.Kubeconfig(a.grant, a.key, corev1beta1.APIServerOverride{})
-	require.NoError(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	require.NoError(t, err)
+	kubeconfig := must(trust.Kubeconfig(a.grant, a.key, corev1beta1.APIServerOverride{}))(t)
+	config := must(clientcmd.RESTConfigFromKubeConfig(kubeconfig))(t)
 	config.QPS = -1
 	return config
 }
@@ -201,8 +193,7 @@ func (e enrolments) token(t *testing.T, args ...string) trust.Token {
 		return err
 	})
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	token, err := trust.ParseToken(lines[len(lines)-1])
-	require.NoError(t, err)
+	token := must(trust.ParseToken(lines[len(lines)-1]))(t)
 	return token
 }
 
@@ -292,8 +283,7 @@ func (e enrolments) renewed(t *testing.T) {
 	turin, token := e.enrolled(t, "turin")
 	_, liqod := clients(t, turin.config(t))
 	tenant := corev1beta1.TenantNamespace("turin")
-	watch, err := liqod.OffloadingV1beta1().NamespaceMaps(tenant).Watch(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	watch := must(liqod.OffloadingV1beta1().NamespaceMaps(tenant).Watch(t.Context(), metav1.ListOptions{}))(t)
 	defer watch.Stop()
 	serials := map[string]bool{}
 	for range 5 {
@@ -355,8 +345,7 @@ func (e enrolments) replaced(t *testing.T) {
 
 func (e enrolments) left(t *testing.T) {
 	lucca, token := e.enrolled(t, "lucca")
-	refused, err := post(t.Context(), token, trust.LeavePath, lucca.certificate(t), "", trust.LeaveRequest{ClusterID: "lucca"}, &struct{}{})
-	require.NoError(t, err)
+	refused := must(post(t.Context(), token, trust.LeavePath, lucca.certificate(t), "", trust.LeaveRequest{ClusterID: "lucca"}, &struct{}{}))(t)
 	require.Nil(t, refused)
 	within(t, 5*time.Second, "all rights are gone", lucca.fails(t))
 }
@@ -402,8 +391,7 @@ func (e enrolments) atOnce(t *testing.T, at ...trust.Token) {
 // replicas of the controller serve the same tokens and identities: what is done at one of
 // them the other knows.
 func (e enrolments) replicas(t *testing.T) {
-	standby, err := e.sites.Replica(e.milan.Controller, "-standby", "POD_NAME=standby-of-milan")
-	require.NoError(t, err)
+	standby := must(e.sites.Replica(e.milan.Controller, "-standby", "POD_NAME=standby-of-milan"))(t)
 	defer standby.Kill()
 	beside := func(token trust.Token) trust.Token {
 		token.AuthURL = "https://" + standby.Flag("authentication.address")
@@ -521,8 +509,7 @@ func (e enrolments) controller(t *testing.T) {
 		kubetest.Create(t, e.milan.Client().CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	account(tenantOfRome, "vk-victim")
-	key, err := trust.NewKey()
-	require.NoError(t, err)
+	key := must(trust.NewKey())(t)
 	request := func(name, signer string, usages ...certificatesv1.KeyUsage) attempt {
 		return lab.Creates(c.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte(csr(t, "rome", "", key)), SignerName: signer, Usages: usages, ExpirationSeconds: ptr.To[int32](600)}})

@@ -39,10 +39,8 @@ func (s kindsFixture) withTwin(t *testing.T, name string) []withTwin {
 
 func (s kindsFixture) twinOf(t *testing.T, resource schema.GroupVersionResource, name, remoteName string) withTwin {
 	t.Helper()
-	home, err := s.home.Resource(resource).Namespace(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	remote, err := s.remote.Resource(resource).Namespace(s.twin).Get(t.Context(), remoteName, metav1.GetOptions{})
-	require.NoError(t, err)
+	home := must(s.home.Resource(resource).Namespace(s.namespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
+	remote := must(s.remote.Resource(resource).Namespace(s.twin).Get(t.Context(), remoteName, metav1.GetOptions{}))(t)
 	return withTwin{home, remote}
 }
 

@@ -134,10 +134,9 @@ func testEventCounted(t *testing.T, c *fixture, pod *corev1.Pod) {
 		c.again(t, "counted", 2+i)
 	}
 	c.untilEvent(t, pod, "kubelet-of-counted"+remoteSuffix, "it has happened 41 times", func(e corev1.Event) bool { return e.Count == 41 })
-	records, err := c.rome.Audited(func(r lab.AuditRecord) bool {
+	records := must(c.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Verb == "patch" && r.ObjectRef.Resource == "events" && r.ObjectRef.Name == e.Name && r.RequestReceivedTimestamp.After(begin)
-	})
-	require.NoError(t, err)
+	}))(t)
 	// One event is patched at most once in 5 s, so a slow machine may see more patches.
 	took := time.Since(begin)
 	require.LessOrEqual(t, len(records), 4+int(took/(5*time.Second)), "seldom written, however often it happens: 41 times in %s", took)
@@ -219,10 +218,9 @@ func testEventsProviderAway(t *testing.T, c *fixture, pod *corev1.Pod) {
 	c.report(t, c.remoteEvent("unheard", remote))
 	c.milan.Proxied().Pass()
 	c.untilEvent(t, pod, "kubelet-of-unheard"+remoteSuffix, "an event of the outage is told", func(corev1.Event) bool { return true })
-	records, err := c.rome.Audited(func(r lab.AuditRecord) bool {
+	records := must(c.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Verb == "create" && r.ObjectRef.Resource == "events" && r.ObjectRef.Namespace == c.namespace && liqods(r) && r.RequestReceivedTimestamp.After(begin)
-	})
-	require.NoError(t, err)
+	}))(t)
 	for _, r := range records {
 		require.Less(t, r.ResponseStatus.Code, 300, "nothing is created twice")
 	}
@@ -266,10 +264,9 @@ func testEventFlood(t *testing.T, w *world) {
 	wg.Wait()
 	t.Logf("%d events made in %s", events, time.Since(begin).Round(time.Millisecond))
 	batch("after")
-	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+	records := must(w.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Verb == "create" && r.ObjectRef.Resource == "events" && r.ObjectRef.Namespace == c.namespace && liqods(r)
-	})
-	require.NoError(t, err)
+	}))(t)
 	elapsed := time.Since(begin)
 	t.Logf("%d events written at home within %s of the flood's begin", len(records), elapsed.Round(time.Millisecond))
 	require.Less(t, float64(len(records)), 100+25*elapsed.Seconds()+pods, "the rate is bounded")

@@ -126,8 +126,7 @@ func (w *world) impostor(t *testing.T) (*lab.Cluster, []byte) {
 	_, err = w.sites.Install(t.Context(), turin)
 	require.NoError(t, err)
 	require.NoError(t, turin.Apply(t.Context(), []byte(fmt.Sprintf(grants, peer))))
-	kubeconfig, err := turin.KubeconfigData(t.Context(), lab.Access{Namespace: "liqo-tenant-rome", ServiceAccount: "peer-1", Proxied: true})
-	require.NoError(t, err)
+	kubeconfig := must(turin.KubeconfigData(t.Context(), lab.Access{Namespace: "liqo-tenant-rome", ServiceAccount: "peer-1", Proxied: true}))(t)
 	return turin, []byte(strings.TrimSpace(string(kubeconfig)))
 }
 

@@ -260,10 +260,9 @@ func (w *world) podReady(namespace, name string) func(context.Context) error {
 // returned function is called.
 func (w *world) transitions(t *testing.T, node string) func() []corev1.ConditionStatus {
 	t.Helper()
-	stream, err := w.rome.Client().CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{
+	stream := must(w.rome.Client().CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node).String(), TimeoutSeconds: ptr.To[int64](600),
-	})
-	require.NoError(t, err)
+	}))(t)
 	seen := make(chan []corev1.ConditionStatus)
 	go func() {
 		var all []corev1.ConditionStatus
@@ -287,10 +286,9 @@ func (w *world) transitions(t *testing.T, node string) func() []corev1.Condition
 // writes returns what a user asked a cluster to change since begin, leases aside.
 func writes(t *testing.T, c *lab.Cluster, user string, begin time.Time) []string {
 	t.Helper()
-	records, err := c.Audited(func(r lab.AuditRecord) bool {
+	records := must(c.Audited(func(r lab.AuditRecord) bool {
 		return r.Write() && r.User.Username == user && r.ObjectRef.Resource != "leases" && r.RequestReceivedTimestamp.After(begin)
-	})
-	require.NoError(t, err)
+	}))(t)
 	out := make([]string, 0, len(records))
 	for _, r := range records {
 		out = append(out, fmt.Sprintf("%s %s %s/%s: %d", r.Verb, r.Resource(), r.ObjectRef.Namespace, r.ObjectRef.Name, r.ResponseStatus.Code))

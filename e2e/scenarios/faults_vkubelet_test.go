@@ -142,8 +142,7 @@ func requireOnce(t *testing.T, all []string, prefix string, n int) {
 // secondReplica starts another process for the virtual node.
 func (w *world) secondReplica(t *testing.T) *lab.Process {
 	t.Helper()
-	p, err := w.sites.Replica(*w.rome.VKubelet("milan"), "-2")
-	require.NoError(t, err)
+	p := must(w.sites.Replica(*w.rome.VKubelet("milan"), "-2"))(t)
 	return p
 }
 

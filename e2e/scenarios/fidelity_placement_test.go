@@ -78,8 +78,7 @@ func testTopologySpread(t *testing.T, w *world) {
 	}}
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("spread"), d)
 	within(t, 30*time.Second, "6 pods run", w.available("web", "spread", 6))
-	on, err := w.nodesOf(t.Context(), "spread")
-	require.NoError(t, err)
+	on := must(w.nodesOf(t.Context(), "spread"))(t)
 	require.Equal(t, map[string]int{"rome-sim-1": 2, "rome-sim-2": 2, "milan": 2}, on)
 	remote := kubetest.List(t, w.milan.Client().CoreV1().Pods("spread-rome"))
 	require.Len(t, remote.Items, 2)

@@ -180,8 +180,7 @@ func indexJob() *batchv1.Job {
 // inside is the output of a command in the first container of a pod of fullFeatures.
 func (w *fullWorld) inside(t *testing.T, pod string, args ...string) string {
 	t.Helper()
-	out, err := w.rome.Exec(t.Context(), features, pod, args...)
-	require.NoError(t, err)
+	out := must(w.rome.Exec(t.Context(), features, pod, args...))(t)
 	return out
 }
 
@@ -316,8 +315,7 @@ func fullIndexes(t *testing.T, w *fullWorld) {
 	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(features), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=index"})
 	require.Len(t, pods.Items, 2)
 	for _, pod := range pods.Items {
-		out, err := w.rome.Logs(t.Context(), features, pod.Name)
-		require.NoError(t, err)
+		out := must(w.rome.Logs(t.Context(), features, pod.Name))(t)
 		require.Equal(t, pod.Labels[batchv1.JobCompletionIndexAnnotation]+"\n", out)
 	}
 }

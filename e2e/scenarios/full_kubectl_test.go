@@ -69,8 +69,7 @@ func kubectlCopy(t *testing.T, w *fullWorld) {
 	require.NoError(t, err)
 	_, err = w.kubectl(t, lab.KubectlOptions{}, "cp", "lines:/tmp/file", filepath.Join(dir, "back"))
 	require.NoError(t, err)
-	back, err := os.ReadFile(filepath.Join(dir, "back"))
-	require.NoError(t, err)
+	back := must(os.ReadFile(filepath.Join(dir, "back")))(t)
 	require.True(t, bytes.Equal(data, back), "%d bytes went, %d came", len(data), len(back))
 }
 
@@ -121,8 +120,7 @@ func kubectlExec(t *testing.T, w *fullWorld) {
 }
 
 func kubectlAttach(t *testing.T, w *fullWorld) {
-	out, err := w.kubectl(t, lab.KubectlOptions{Stdin: strings.NewReader("said to a running program\n")}, "attach", "-i", "cat")
-	require.NoError(t, err)
+	out := must(w.kubectl(t, lab.KubectlOptions{Stdin: strings.NewReader("said to a running program\n")}, "attach", "-i", "cat"))(t)
 	require.Contains(t, out, "said to a running program")
 }
 
@@ -133,19 +131,16 @@ func kubectlForward(t *testing.T, w *fullWorld) {
 			defer cancel()
 			cmd := w.rome.KubectlCommand(ctx, "-n", toolsNamespace, "port-forward", "pod/web", ":8080")
 			cmd.Env = append(cmd.Env, env...)
-			said, err := cmd.StdoutPipe()
-			require.NoError(t, err)
+			said := must(cmd.StdoutPipe())(t)
 			require.NoError(t, cmd.Start())
 			defer func() { cancel(); _ = cmd.Wait() }()
 			line := make([]byte, 200)
-			n, err := said.Read(line)
-			require.NoError(t, err)
+			n := must(said.Read(line))(t)
 			port := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindSubmatch(line[:n])
 			require.NotNil(t, port, string(line[:n]))
 			go func() { _, _ = io.Copy(io.Discard, said) }()
 			for range 3 {
-				response, err := http.Get("http://127.0.0.1:" + string(port[1]) + "/")
-				require.NoError(t, err)
+				response := must(http.Get("http://127.0.0.1:" + string(port[1]) + "/"))(t)
 				body, err := io.ReadAll(response.Body)
 				require.NoError(t, errors.Join(err, response.Body.Close()))
 				require.Equal(t, "web\n", string(body))
@@ -174,10 +169,8 @@ func (s *sized) Next() *remotecommand.TerminalSize {
 func terminalSize(t *testing.T, w *fullWorld) {
 	request := w.rome.Client().CoreV1().RESTClient().Post().Resource("pods").Namespace(toolsNamespace).Name("lines").SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Command: []string{"size"}, Stdin: true, Stdout: true, TTY: true}, scheme.ParameterCodec)
-	webSocket, err := remotecommand.NewWebSocketExecutor(w.rome.Config(), "GET", request.URL().String())
-	require.NoError(t, err)
-	spdy, err := remotecommand.NewSPDYExecutor(w.rome.Config(), "POST", request.URL())
-	require.NoError(t, err)
+	webSocket := must(remotecommand.NewWebSocketExecutor(w.rome.Config(), "GET", request.URL().String()))(t)
+	spdy := must(remotecommand.NewSPDYExecutor(w.rome.Config(), "POST", request.URL()))(t)
 	for name, executor := range map[string]remotecommand.Executor{"WebSocket": webSocket, "SPDY": spdy} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), longest)

@@ -42,10 +42,8 @@ func fullVKubeletDeleted(t *testing.T, w *fullWorld) {
 	w.offload(t, "vk", offloadingv1beta1.NamespaceOffloadingSpec{})
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("vk"), webDeployment("web", 3))
 	within(t, time.Minute, "3 pods run", w.available("web", "vk", 3))
-	here, err := containers(ctx, w.rome, "vk")
-	require.NoError(t, err)
-	there, err := containers(ctx, w.milan, "vk-rome")
-	require.NoError(t, err)
+	here := must(containers(ctx, w.rome, "vk"))(t)
+	there := must(containers(ctx, w.milan, "vk-rome"))(t)
 	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 
 	vkubelets := w.rome.Client().CoreV1().Pods("liqo-tenant-milan")
@@ -78,8 +76,7 @@ func fullVKubeletDeleted(t *testing.T, w *fullWorld) {
 
 func (w *fullWorld) same(t *testing.T, s *site.Site, namespace string, want map[string]string) {
 	t.Helper()
-	have, err := containers(t.Context(), s, namespace)
-	require.NoError(t, err)
+	have := must(containers(t.Context(), s, namespace))(t)
 	require.Equal(t, want, have, "nothing in %s was made or started again", s.Name)
 }
 
@@ -89,10 +86,8 @@ func fullNodeDies(t *testing.T, w *fullWorld) {
 	ctx := t.Context()
 	w.offload(t, "node", offloadingv1beta1.NamespaceOffloadingSpec{})
 	victim := w.placeOnVictim(t, "node")
-	here, err := w.pods(ctx, "node")
-	require.NoError(t, err)
-	there, err := containers(ctx, w.milan, "node-rome")
-	require.NoError(t, err)
+	here := must(w.pods(ctx, "node"))(t)
+	there := must(containers(ctx, w.milan, "node-rome"))(t)
 	require.NoError(t, victim.Kill(ctx))
 	within(t, 40*time.Second, "the pods there are Terminating, not Ready at home", func(ctx context.Context) error {
 		return w.terminating(ctx, there, len(here))
@@ -101,8 +96,7 @@ func fullNodeDies(t *testing.T, w *fullWorld) {
 	hold(t, 10*time.Second, "they stay so", func(ctx context.Context) error { return w.terminating(ctx, there, len(here)) })
 	require.NoError(t, victim.Start(ctx))
 	within(t, 90*time.Second, "all is well again", w.available("web", "node", int32(len(here))))
-	after, err := w.pods(ctx, "node")
-	require.NoError(t, err)
+	after := must(w.pods(ctx, "node"))(t)
 	require.Len(t, after, len(here))
 	for _, p := range here {
 		q := byName(after, p.Name)
@@ -119,10 +113,8 @@ func fullNodeFailure(t *testing.T, w *fullWorld) {
 	w.enableNodeFailure(t)
 	w.offload(t, "failure", offloadingv1beta1.NamespaceOffloadingSpec{})
 	victim := w.placeOnVictim(t, "failure")
-	here, err := w.pods(ctx, "failure")
-	require.NoError(t, err)
-	there, err := containers(ctx, w.milan, "failure-rome")
-	require.NoError(t, err)
+	here := must(w.pods(ctx, "failure"))(t)
+	there := must(containers(ctx, w.milan, "failure-rome"))(t)
 	before := w.restarts(t, "failure")
 	require.NoError(t, victim.Kill(ctx))
 	within(t, longest, "the pods run on the other node", func(ctx context.Context) error {
@@ -147,8 +139,7 @@ func fullNodeFailure(t *testing.T, w *fullWorld) {
 		}
 		return w.available("web", "failure", int32(len(here)))(ctx)
 	})
-	after, err := w.pods(ctx, "failure")
-	require.NoError(t, err)
+	after := must(w.pods(ctx, "failure"))(t)
 	require.Len(t, after, len(here))
 	for _, p := range here {
 		q := byName(after, p.Name)
@@ -161,8 +152,7 @@ func fullNodeFailure(t *testing.T, w *fullWorld) {
 // restarts returns the restart counts at home by pod.
 func (w *fullWorld) restarts(t *testing.T, namespace string) map[string]int32 {
 	t.Helper()
-	pods, err := w.pods(t.Context(), namespace)
-	require.NoError(t, err)
+	pods := must(w.pods(t.Context(), namespace))(t)
 	out := map[string]int32{}
 	for _, p := range pods {
 		for _, c := range p.Status.ContainerStatuses {

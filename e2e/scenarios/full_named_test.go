@@ -40,8 +40,7 @@ func fullNamed(t *testing.T, w *fullWorld) {
 	for i := range pods {
 		name := fmt.Sprintf("early-%d", i)
 		within(t, 2*time.Minute, name+" is Ready", w.podReady(namespace, name))
-		env, err := w.rome.Exec(ctx, namespace, name, "env")
-		require.NoError(t, err)
+		env := must(w.rome.Exec(ctx, namespace, name, "env"))(t)
 		require.Contains(t, env, "COLOUR=blue", name)
 		require.Contains(t, env, "SHOP_SERVICE_PORT=80", name)
 	}

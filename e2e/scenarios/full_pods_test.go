@@ -49,8 +49,7 @@ func fullDeployment(t *testing.T, w *fullWorld) {
 	}}
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("across"), d)
 	within(t, time.Minute, "4 pods run across both clusters", w.available("web", "across", 4))
-	pods, err := w.pods(t.Context(), "across")
-	require.NoError(t, err)
+	pods := must(w.pods(t.Context(), "across"))(t)
 	on, here := map[string]int{}, ""
 	for _, p := range pods {
 		on[p.Spec.NodeName]++
@@ -73,8 +72,7 @@ func fullLogsAndExec(t *testing.T, w *fullWorld) {
 	within(t, time.Minute, "the pod is Ready", w.podReady("logs", "lines"))
 	t.Run("follow", func(t *testing.T) { fullFollow(t, w) })
 	t.Run("tail", func(t *testing.T) {
-		data, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{TailLines: ptr.To[int64](2), Timestamps: true}).DoRaw(t.Context())
-		require.NoError(t, err)
+		data := must(w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{TailLines: ptr.To[int64](2), Timestamps: true}).DoRaw(t.Context()))(t)
 		require.Regexp(t, `^2\S+Z line \d+\n2\S+Z line \d+\n$`, string(data))
 	})
 	t.Run("exec, its output and codes", func(t *testing.T) {
@@ -103,8 +101,7 @@ func fullFollow(t *testing.T, w *fullWorld) {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	begin := time.Now() // before the first line is chosen
-	stream, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{Follow: true, TailLines: ptr.To[int64](1)}).Stream(ctx)
-	require.NoError(t, err)
+	stream := must(w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{Follow: true, TailLines: ptr.To[int64](1)}).Stream(ctx))(t)
 	defer stream.Close()
 	first, last := 0, 0
 	scanner := bufio.NewScanner(stream)
@@ -124,8 +121,7 @@ func fullFollow(t *testing.T, w *fullWorld) {
 func fullInput(t *testing.T, w *fullWorld, text string) string {
 	request := w.rome.Client().CoreV1().RESTClient().Post().Resource("pods").Namespace("logs").Name("lines").SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec)
-	executor, err := remotecommand.NewSPDYExecutor(w.rome.Config(), "POST", request.URL())
-	require.NoError(t, err)
+	executor := must(remotecommand.NewSPDYExecutor(w.rome.Config(), "POST", request.URL()))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	var out bytes.Buffer
@@ -229,8 +225,7 @@ func (w *fullWorld) deleteAndWatch(t *testing.T, namespace, name string) (time.D
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	pods := w.rome.Client().CoreV1().Pods(namespace)
-	watcher, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	require.NoError(t, err)
+	watcher := must(pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}))(t)
 	defer watcher.Stop()
 	begin := time.Now()
 	require.NoError(t, pods.Delete(ctx, name, metav1.DeleteOptions{}))

@@ -55,8 +55,7 @@ func fullRenewal(t *testing.T, w *fullWorld) {
 		if n%20 > 0 {
 			continue
 		}
-		secret, err := home.Secrets(corev1beta1.TenantNamespace("rome")).Get(ctx, "rome", metav1.GetOptions{})
-		require.NoError(t, err)
+		secret := must(home.Secrets(corev1beta1.TenantNamespace("rome")).Get(ctx, "rome", metav1.GetOptions{}))(t)
 		identities[string(secret.Data[corev1beta1.KubeconfigSecretKey])] = true
 	}
 	t.Logf("%d renewals in %s", len(identities)-1, time.Since(begin).Round(time.Millisecond))

@@ -184,8 +184,7 @@ func (w *fullWorld) hasBytes(t *testing.T, p volumePath) (clusters []string) {
 	t.Helper()
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		for _, n := range w.full.Nodes(s.Cluster) {
-			files, err := filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile)))
-			require.NoError(t, err)
+			files := must(filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile))))(t)
 			for _, file := range files {
 				if data, err := os.ReadFile(file); err == nil && string(data) == p.bytes()+"\n" {
 					clusters = append(clusters, s.Name)

@@ -45,10 +45,8 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 		w.cordon(t, names[1-i], false)
 	}
 	for i, node := range names {
-		_, err := w.rome.Exec(t.Context(), namespace, node, "write", "/data/"+node, "of", node)
-		require.NoError(t, err)
-		read, err := w.rome.Exec(t.Context(), namespace, names[1-i], "cat", "/data/"+node)
-		require.NoError(t, err)
+		require.NoError(t, second(w.rome.Exec(t.Context(), namespace, node, "write", "/data/"+node, "of", node)))
+		read := must(w.rome.Exec(t.Context(), namespace, names[1-i], "cat", "/data/"+node))(t)
 		require.Equal(t, fmt.Sprintf("of %s\n", node), read, "on %s", names[1-i])
 	}
 	there := kubetest.Get(t, w.milan.Client().CoreV1().PersistentVolumeClaims(namespace+"-rome"), claim.Name)

@@ -104,8 +104,7 @@ func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 	t.Helper()
 	within(t, time.Minute, name+" runs with its volume", w.podReady(namespace, name))
 	before := w.podOf(t, namespace, name)
-	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "of", name, string(before.UID))
-	require.NoError(t, err)
+	require.NoError(t, second(w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "of", name, string(before.UID))))
 	require.NoError(t, w.rome.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	within(t, time.Minute, "another "+name+" runs", func(ctx context.Context) error {
 		if err := w.podReady(namespace, name)(ctx); err != nil {
@@ -114,8 +113,7 @@ func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		return lab.Wrong(err, pod.UID == before.UID, "it is the same")
 	})
-	read, err := w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile)
-	require.NoError(t, err)
+	read := must(w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile))(t)
 	require.Equal(t, fmt.Sprintf("of %s %s\n", name, before.UID), read)
 	require.Equal(t, before.Spec.NodeName, w.podOf(t, namespace, name).Spec.NodeName)
 }
@@ -128,8 +126,7 @@ func (w *fullWorld) waitsForData(t *testing.T, namespace, name string) {
 	cordon := func(cordoned bool) {
 		kubetest.Patch(t, c.Nodes(), "milan", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, cordoned))
 	}
-	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the cordon")
-	require.NoError(t, err)
+	require.NoError(t, second(w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the cordon")))
 	cordon(true)
 	require.NoError(t, c.Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	within(t, time.Minute, name+" says what it waits for", w.says(w.rome, []string{"status", "-n", namespace}, 0, fmt.Sprintf(
@@ -137,8 +134,7 @@ func (w *fullWorld) waitsForData(t *testing.T, namespace, name string) {
 	require.Empty(t, w.podOf(t, namespace, name).Spec.NodeName)
 	cordon(false)
 	within(t, time.Minute, name+" returns to its data", w.podReady(namespace, name))
-	read, err := w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile)
-	require.NoError(t, err)
+	read := must(w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile))(t)
 	require.Equal(t, "before the cordon\n", read)
 }
 
@@ -146,8 +142,7 @@ func (w *fullWorld) waitsForData(t *testing.T, namespace, name string) {
 // reads what the pod had written.
 func (w *fullWorld) bytesOutliveNode(t *testing.T, namespace, name string) {
 	t.Helper()
-	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the power failure")
-	require.NoError(t, err)
+	require.NoError(t, second(w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the power failure")))
 	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(namespace+"-rome"), name)
 	node := w.full.Node(w.milan.Cluster, there.Spec.NodeName)
 	require.NoError(t, node.Kill(t.Context()))
@@ -172,8 +167,7 @@ func (w *fullWorld) volumeFolders(t *testing.T) map[string]int {
 	out := map[string]int{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		for _, n := range w.full.Nodes(s.Cluster) {
-			entries, err := os.ReadDir(n.Volumes())
-			require.NoError(t, err)
+			entries := must(os.ReadDir(n.Volumes()))(t)
 			if len(entries) > 0 {
 				out[s.Name] += len(entries)
 			}

@@ -80,8 +80,7 @@ func zonesAtHome(t *testing.T, w *fullWorld) {
 		}}
 		kubetest.Create(t, w.rome.Client().AppsV1().Deployments(zones), d)
 		within(t, time.Minute, "four pods run", w.available(tc.set, zones, 4))
-		have, err := w.nodesOf(t.Context(), zones)
-		require.NoError(t, err)
+		have := must(w.nodesOf(t.Context(), zones))(t)
 		require.Equal(t, tc.want, have, "virtual node %s a zone", tc.set)
 		w.removeDeployment(t, zones, tc.set)
 	}

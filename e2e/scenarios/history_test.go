@@ -38,12 +38,11 @@ type history struct {
 func watchPods(t *testing.T, s *site.Site, namespace string) *history {
 	t.Helper()
 	h := &history{}
-	pods, err := site.WatchPods(t.Context(), s.Client(), namespace, func(event watch.EventType, pod *corev1.Pod) {
+	pods := must(site.WatchPods(t.Context(), s.Client(), namespace, func(event watch.EventType, pod *corev1.Pod) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.moments = append(h.moments, moment{event, pod, time.Now()})
-	})
-	require.NoError(t, err)
+	}))(t)
 	t.Cleanup(pods.Stop)
 	h.watch = pods
 	return h

@@ -139,8 +139,7 @@ func targetsOf(t *testing.T, w *fullWorld, nodePort int32) (out []victim) {
 		out = append(out, victim{fmt.Sprintf("%s, port %d", name, port), fmt.Sprintf("%s:%d", view(own), port), answers})
 	}
 	_, api, _ := strings.Cut(strings.TrimPrefix(w.milan.APIServer, "https://"), ":")
-	apiPort, err := strconv.Atoi(api)
-	require.NoError(t, err)
+	apiPort := must(strconv.Atoi(api))(t)
 	nodes := kubetest.List(t, w.milan.Client().CoreV1().Nodes())
 	for _, n := range nodes.Items {
 		first := netip.MustParsePrefix(n.Spec.PodCIDR).Addr()
@@ -215,8 +214,7 @@ func (w *fullWorld) controls(t *testing.T) map[string]string {
 	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods("default"), hidden)
 	node := kubetest.Get(t, w.milan.Client().CoreV1().Nodes(), pod.Spec.NodeName)
 	address := netip.MustParsePrefix(node.Spec.PodCIDR).Addr().Next().String()
-	out, err := w.reachFrom(t.Context(), w.milan, "default/"+hidden, []string{fmt.Sprintf("%s:%d", address, bastionPort)})
-	require.NoError(t, err)
+	out := must(w.reachFrom(t.Context(), w.milan, "default/"+hidden, []string{fmt.Sprintf("%s:%d", address, bastionPort)}))(t)
 	return out
 }
 

@@ -68,8 +68,7 @@ func testHostileProvider(t *testing.T, w *world) {
 	}
 	t.Logf("written by the provider: %v", written)
 	for name, pid := range map[string]int{"controller": w.rome.Controller.PID, "vkubelet": (*w.rome.VKubelet("milan")).PID} {
-		peak, err := peakMB(pid)
-		require.NoError(t, err)
+		peak := must(peakMB(pid))(t)
 		t.Logf("peak memory of the %s: %.0f MB", name, peak)
 		require.Less(t, peak, float64(hostileMemory), name)
 	}
@@ -192,8 +191,7 @@ func (w *world) requests(t *testing.T, s *site.Site) map[string]float64 {
 // planeMetrics are the metrics of a cluster's API server, by name with labels.
 func (w *world) planeMetrics(t *testing.T, s *site.Site) map[string]float64 {
 	t.Helper()
-	text, err := s.Client().CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	require.NoError(t, err)
+	text := must(s.Client().CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context()))(t)
 	out := map[string]float64{}
 	for line := range strings.Lines(string(text)) {
 		at := strings.LastIndex(line, " ")

@@ -38,8 +38,7 @@ type routeRow struct {
 
 func routeRows(t *testing.T) []routeRow {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/kubelet-api.md")
-	require.NoError(t, err)
+	data := must(os.ReadFile("../../docs/kubelet-api.md"))(t)
 	var rows []routeRow
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z]+) (/[^`]*)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(data), -1) {
 		row := routeRow{method: m[1], path: m[2]}
@@ -121,8 +120,7 @@ func (k kubelet) ask(t *testing.T, client *http.Client, row routeRow, token stri
 	t.Helper()
 	path := strings.NewReplacer("{namespace}", k.pod.Namespace, "{pod}", k.pod.Name, "{uid}", string(k.pod.UID), "{container}", "c").Replace(row.path)
 	require.NotContains(t, path, "{", "the test does not know what to put there")
-	request, err := http.NewRequestWithContext(t.Context(), row.method, k.base+path+"?command=id&output=1&port=80", nil)
-	require.NoError(t, err)
+	request := must(http.NewRequestWithContext(t.Context(), row.method, k.base+path+"?command=id&output=1&port=80", nil))(t)
 	if slices.Contains(row.rights, right{"create", "proxy"}) {
 		request.Header.Set("Connection", "Upgrade")
 		if row.method == http.MethodPost {
@@ -139,14 +137,12 @@ func (k kubelet) ask(t *testing.T, client *http.Client, row routeRow, token stri
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := client.Do(request)
-	require.NoError(t, err)
+	response := must(client.Do(request))(t)
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		return response.StatusCode, ""
 	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, 1000))
-	require.NoError(t, err)
+	text := must(io.ReadAll(io.LimitReader(response.Body, 1000)))(t)
 	return response.StatusCode, string(text)
 }
 
@@ -168,22 +164,19 @@ func testKubeletRoutes(t *testing.T, w *world) {
 	require.True(t, k.roots.AppendCertsFromPEM(w.rome.CA))
 	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	k.base = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)))
-	pods, err := w.podsAt(t.Context(), "milan", "web")
-	require.NoError(t, err)
+	pods := must(w.podsAt(t.Context(), "milan", "web"))(t)
 	k.pod = &pods[0]
 
 	certificate := func(authority *lab.Authority) tls.Certificate {
 		cert, key, err := authority.Issue(lab.CertificateRequest{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}})
 		require.NoError(t, err)
-		pair, err := tls.X509KeyPair(cert, key)
-		require.NoError(t, err)
+		pair := must(tls.X509KeyPair(cert, key))(t)
 		return pair
 	}
 	nobody, foreign, masters := k.client(t), k.client(t, certificate(w.milan.Authority())), k.client(t, certificate(w.rome.Authority()))
 	everything := w.holder(t, "everything", allBut(nil))
-	answer, err := w.rome.Client().CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "everything", &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	answer := must(w.rome.Client().CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "everything", &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}}, metav1.CreateOptions{}))(t)
 	elsewhere := answer.Status.Token
 	tokens := map[string]string{} // by name of the account
 	token := func(name string, rules []rbacv1.PolicyRule) string {

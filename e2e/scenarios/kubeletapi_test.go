@@ -34,19 +34,15 @@ const vkMilan = "system:serviceaccount:liqo-tenant-milan:vk-milan"
 // as returns a client of rome with the token of a service account, and the token.
 func (w *world) as(t *testing.T, namespace, account string) (kubernetes.Interface, string) {
 	t.Helper()
-	data, err := w.rome.KubeconfigData(t.Context(), lab.Access{Namespace: namespace, ServiceAccount: account})
-	require.NoError(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(data)
-	require.NoError(t, err)
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
+	data := must(w.rome.KubeconfigData(t.Context(), lab.Access{Namespace: namespace, ServiceAccount: account}))(t)
+	config := must(clientcmd.RESTConfigFromKubeConfig(data))(t)
+	client := must(kubernetes.NewForConfig(config))(t)
 	return client, config.BearerToken
 }
 
 func serving(t *testing.T, name, common string, organizations, hosts []string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	request := &x509.CertificateRequest{Subject: pkix.Name{CommonName: common, Organization: organizations}}
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
@@ -55,8 +51,7 @@ func serving(t *testing.T, name, common string, organizations, hosts []string) *
 			request.DNSNames = append(request.DNSNames, host)
 		}
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, request, key)
-	require.NoError(t, err)
+	der := must(x509.CreateCertificateRequest(rand.Reader, request, key))(t)
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
@@ -151,8 +146,7 @@ func testKubeletAPI(t *testing.T, w *world) {
 		"reader, pods of other nodes": {reader, "/containerLogs/kube-system/none/c", "", http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+c.path, nil)
-			require.NoError(t, err)
+			request := must(http.NewRequestWithContext(t.Context(), http.MethodGet, base+c.path, nil))(t)
 			if c.token != "" {
 				request.Header.Set("Authorization", "Bearer "+c.token)
 			}
@@ -162,11 +156,9 @@ func testKubeletAPI(t *testing.T, w *world) {
 				request.Header.Set("Sec-WebSocket-Version", "13")
 				request.Header.Set("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
 			}
-			response, err := client.Do(request)
-			require.NoError(t, err)
+			response := must(client.Do(request))(t)
 			defer func() { _ = response.Body.Close() }()
-			text, err := io.ReadAll(io.LimitReader(response.Body, 1000))
-			require.NoError(t, err)
+			text := must(io.ReadAll(io.LimitReader(response.Body, 1000)))(t)
 			require.Equal(t, c.want, response.StatusCode, string(text))
 		})
 	}

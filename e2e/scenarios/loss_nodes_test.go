@@ -65,8 +65,7 @@ func (w nodesWorld) gather(t *testing.T, node string) {
 		kubetest.Patch(t, w.rome.Client().CoreV1().Nodes(), other, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, is))
 	}
 	unschedulable(true)
-	pods, err := w.rolePods(t.Context())
-	require.NoError(t, err)
+	pods := must(w.rolePods(t.Context()))(t)
 	for _, p := range pods {
 		if p.Spec.NodeName == other && p.Labels["app.kubernetes.io/component"] != "route" {
 			require.NoError(t, w.rome.Client().CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{}))
@@ -145,8 +144,7 @@ func (w nodesWorld) lost(t *testing.T, how, victim string, lose func() error) {
 	t.Helper()
 	other := map[string]string{"rome-1": "rome-2", "rome-2": "rome-1"}[victim]
 	before := w.offloaded(t)
-	was, err := w.key(t.Context())
-	require.NoError(t, err)
+	was := must(w.key(t.Context()))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*longest)
 	defer cancel()
 	stop := w.streams(ctx, t, other)

@@ -123,8 +123,7 @@ func (w lossWorld) signal(ctx context.Context, s *site.Site, role string, p *cor
 func (w lossWorld) lose(t *testing.T, s *site.Site, role string, left int) (giveBack func()) {
 	t.Helper()
 	ctx := t.Context()
-	pods, err := w.victims(ctx, s, role, left)
-	require.NoError(t, err)
+	pods := must(w.victims(ctx, s, role, left))(t)
 	require.NotEmpty(t, pods, "pods of role %s in %s", role, s.Name)
 	for _, p := range pods {
 		require.NoError(t, w.signal(ctx, s, role, &p, syscall.SIGSTOP))

@@ -237,8 +237,7 @@ func (w lossWorld) without(t *testing.T, l roleLoss) {
 	}
 	book.end()
 	require.Empty(t, book.fewer, "endpoints that left a Service, and pods that were not Ready")
-	after, err := w.containers(t.Context())
-	require.NoError(t, err)
+	after := must(w.containers(t.Context()))(t)
 	require.Equal(t, before, after, "no pod of a shop was made or started again")
 	if l.left > 0 {
 		require.True(t, made, "new pods and peers have not waited")

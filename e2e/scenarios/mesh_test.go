@@ -67,8 +67,7 @@ func (m mesh) connect(t *testing.T) {
 			require.NoError(t, s.Peer(t.Context(), o, site.PeerOptions{}))
 		}
 	}
-	body, err := json.Marshal(map[string]any{"spec": map[string]any{"addressRanges": ranges}})
-	require.NoError(t, err)
+	body := must(json.Marshal(map[string]any{"spec": map[string]any{"addressRanges": ranges}}))(t)
 	for _, s := range m.list {
 		for _, o := range m.others(s) {
 			kubetest.Patch(t, s.Liqod().CoreV1beta1().ForeignClusters(), o.Name, types.MergePatchType, body)

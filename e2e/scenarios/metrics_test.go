@@ -69,8 +69,7 @@ func testMetrics(t *testing.T, w *world) {
 		`liqod_webhook_seconds_count{result="changed",webhook="/mutate/pod"} `+some, `liqod_certificate_expiry_timestamp_seconds{certificate="webhook",peer=""} `+some,
 	))
 	for name, p := range map[string]*lab.Process{"controller": w.rome.Controller, "vkubelet": vkubelet, "webhook": w.rome.Webhook, "provider": w.milan.Controller} {
-		text, err := metrics(t.Context(), p)
-		require.NoError(t, err)
+		text := must(metrics(t.Context(), p))(t)
 		for _, loop := range regexp.MustCompile(`loop="([^"]*)"`).FindAllStringSubmatch(text, -1) {
 			require.Regexp(t, `^[a-z][A-Za-z0-9-]*$`, loop[1], "%s: it is a loop of a library", name)
 		}

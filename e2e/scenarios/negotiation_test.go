@@ -56,18 +56,16 @@ func asking(cpu, memory string) corev1.ResourceList {
 func wants(t *testing.T, s *site.Site, peer string, enabled corev1beta1.PeeringEnabled, request corev1beta1.CapacityRequest) {
 	t.Helper()
 	// As JSON patch: a request that asks for less does not keep what it asked for.
-	body, err := json.Marshal([]map[string]any{
+	body := must(json.Marshal([]map[string]any{
 		{"op": "add", "path": "/spec/outgoingPeeringEnabled", "value": enabled}, {"op": "add", "path": "/spec/request", "value": request},
-	})
-	require.NoError(t, err)
+	}))(t)
 	kubetest.Patch(t, s.Liqod().CoreV1beta1().ForeignClusters(), peer, types.JSONPatchType, body)
 }
 
 // lets changes whether a site lets a peer use it.
 func lets(t *testing.T, s *site.Site, peer string, enabled corev1beta1.PeeringEnabled) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"spec": map[string]any{"incomingPeeringEnabled": enabled}})
-	require.NoError(t, err)
+	body := must(json.Marshal(map[string]any{"spec": map[string]any{"incomingPeeringEnabled": enabled}}))(t)
 	kubetest.Patch(t, s.Liqod().CoreV1beta1().ForeignClusters(), peer, types.MergePatchType, body)
 }
 
@@ -218,8 +216,7 @@ func testRequestChanges(t *testing.T, w *world) {
 // cordon cordons a simulated node of milan, or takes that back.
 func (w *world) cordon(t *testing.T, n int, unschedulable bool) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"spec": map[string]any{"unschedulable": unschedulable}})
-	require.NoError(t, err)
+	body := must(json.Marshal(map[string]any{"spec": map[string]any{"unschedulable": unschedulable}}))(t)
 	kubetest.Patch(t, w.milan.Client().CoreV1().Nodes(), w.milan.SimulatedNodeName(n), types.MergePatchType, body)
 }
 

@@ -210,8 +210,7 @@ func wrongKey() networkFault {
 			c := kubetest.Get(t, connections, "milan")
 			gateways := c.Spec.Gateways
 			gateways[0].PublicKey = "AAAA" + gateways[0].PublicKey[4:]
-			body, err := json.Marshal(map[string]any{"spec": map[string]any{"gateways": gateways}})
-			require.NoError(t, err)
+			body := must(json.Marshal(map[string]any{"spec": map[string]any{"gateways": gateways}}))(t)
 			kubetest.Patch(t, connections, "milan", types.MergePatchType, body)
 			begin := time.Now()
 			within(t, longest, "the Connection is not Ready", lab.Is(connections, "milan", func(c *networkingv1beta1.Connection) bool {

@@ -24,8 +24,7 @@ func TestNetworkKept(t *testing.T) {
 	w.peer(t)
 	w.deploy(t)
 	w.reached(t, "with kept addresses")
-	all, err := w.netPods(t.Context())
-	require.NoError(t, err)
+	all := must(w.netPods(t.Context()))(t)
 	for _, p := range all {
 		require.Equal(t, p.seen["rome"], p.seen["milan"], p.name)
 	}

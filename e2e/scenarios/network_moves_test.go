@@ -49,8 +49,7 @@ func networkMoves(t *testing.T, w networkWorld) {
 	onHost(t, first, "ip", "addr", "add", before.String()+"/32", "dev", "eth0")
 	w.balanced(t, before)
 	// The gateway of rome would go on to send where it found milan before.
-	former, err := w.tunnelToRome(t.Context())
-	require.NoError(t, err)
+	former := must(w.tunnelToRome(t.Context()))(t)
 	require.NoError(t, w.rome.KillGatewayPod(t.Context()))
 	within(t, longest, "milan dials another gateway at the load balancer", w.dials(before, former.PeerGateway))
 
@@ -88,10 +87,9 @@ func (w networkWorld) exposed(t *testing.T, s *site.Site, change string) {
 	t.Helper()
 	services := s.Client().CoreV1().Services(site.Namespace)
 	have := kubetest.Get(t, services, gatewayService)
-	back, err := json.Marshal(map[string]any{"spec": map[string]any{
+	back := must(json.Marshal(map[string]any{"spec": map[string]any{
 		"type": have.Spec.Type, "externalTrafficPolicy": have.Spec.ExternalTrafficPolicy, "ports": have.Spec.Ports,
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	patch := func(ctx context.Context, body []byte) error {
 		return second(services.Patch(ctx, gatewayService, types.MergePatchType, body, metav1.PatchOptions{}))
 	}

@@ -47,8 +47,7 @@ func networkPolicies(t *testing.T, w networkWorld) {
 	w.policyPods(t)
 	w.policyHosts(t)
 	targets := w.policyTargets(t)
-	pods, err := w.netPods(t.Context())
-	require.NoError(t, err)
+	pods := must(w.netPods(t.Context()))(t)
 	for _, p := range pods {
 		if p.in != "milan" {
 			continue
@@ -175,8 +174,7 @@ func (w networkWorld) policyHosts(t *testing.T) {
 		commands = append(commands, []string{node.Machine.Netns, "addr", "add", cacheAddress + "/32", "dev", "lo"})
 	}
 	for _, command := range commands {
-		_, err := outside.Command(t.Context(), "ip", append([]string{"-n"}, command...)...)
-		require.NoError(t, err)
+		require.NoError(t, second(outside.Command(t.Context(), "ip", append([]string{"-n"}, command...)...)))
 	}
 }
 
@@ -195,8 +193,7 @@ func (w networkWorld) policyTargets(t *testing.T) policyTargets {
 		},
 	}
 	w.policyServers(t, out)
-	pods, err := w.netPods(t.Context())
-	require.NoError(t, err)
+	pods := must(w.netPods(t.Context()))(t)
 	for _, p := range pods {
 		for _, scheme := range policySchemes() {
 			out.open["pod "+p.name+" of rome in "+p.in+", "+scheme] = fmt.Sprintf(scheme, p.seen["milan"])

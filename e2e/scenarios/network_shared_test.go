@@ -24,8 +24,7 @@ const netApart = "net-apart"
 // an EndpointSlice of an offloaded namespace names it, and closes with that EndpointSlice. Its own
 // connections to the peer pass all the time.
 func networkShared(t *testing.T, w networkWorld) {
-	pods, err := w.netPods(t.Context())
-	require.NoError(t, err)
+	pods := must(w.netPods(t.Context()))(t)
 	var here, there netPod
 	for _, p := range pods {
 		if p.in == "rome" {

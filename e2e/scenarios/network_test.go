@@ -390,8 +390,7 @@ func networkOrigin(t *testing.T, w networkWorld) {
 		}
 	}
 	// Another API server comes and dies. The pods go on, with the address that they have.
-	second, err := w.full.AddAPIServer(t.Context(), w.rome.Cluster)
-	require.NoError(t, err)
+	second := must(w.full.AddAPIServer(t.Context(), w.rome.Cluster))(t)
 	uids := w.podUIDs(t)
 	for round, what := range []string{"with two", "after one died"} {
 		if round == 1 {
@@ -421,8 +420,7 @@ func (w *fullWorld) readsVersion(namespace, pod, path string) func(context.Conte
 
 func (w networkWorld) podUIDs(t *testing.T) map[string]types.UID {
 	t.Helper()
-	pods, err := w.pods(t.Context(), netNamespace)
-	require.NoError(t, err)
+	pods := must(w.pods(t.Context(), netNamespace))(t)
 	out := map[string]types.UID{}
 	for _, p := range pods {
 		out[p.Name] = p.UID
@@ -534,8 +532,7 @@ func networkNothingLeft(t *testing.T, w networkWorld, before map[*site.Site][]st
 	for _, m := range machines {
 		out, err := m.Command(t.Context(), liqod, "cleanup")
 		require.NoError(t, err, out)
-		have, err := leftovers(t.Context(), m)
-		require.NoError(t, err)
+		have := must(leftovers(t.Context(), m))(t)
 		require.Empty(t, have, "of liqod on %s", m.Name)
 	}
 }

@@ -32,8 +32,7 @@ type networkRun struct {
 func onNetworks(t *testing.T, networks []networkRun, test func(*testing.T, networkRun)) {
 	t.Helper()
 	if !*all {
-		sample, err := strconv.Atoi(cmp.Or(os.Getenv("LAB_SAMPLE"), "0"))
-		require.NoError(t, err)
+		sample := must(strconv.Atoi(cmp.Or(os.Getenv("LAB_SAMPLE"), "0")))(t)
 		networks = []networkRun{networks[sample%len(networks)]}
 	}
 	for _, n := range networks {
@@ -81,16 +80,13 @@ func (n networkRun) used(t *testing.T, full *lab.Full, list ...*site.Site) {
 				if family(cidr) == "6" {
 					version, six = "-6", "6"
 				}
-				routes, err := node.Machine.Command(t.Context(), "ip", version, "-N", "route")
-				require.NoError(t, err)
+				routes := must(node.Machine.Command(t.Context(), "ip", version, "-N", "route"))(t)
 				require.Equal(t, n.Plugin == lab.CNIFlannel, strings.Contains(routes, "dev flannel"), routes)
 				require.Equal(t, n.Plugin == lab.CNIKubeRouter, strings.Contains(routes, "dev kube-bridge"), routes)
 				require.Equal(t, n.Plugin == lab.CNIKubeRouter, strings.Contains(routes, "proto 17 "), routes)
-				tables, err := node.Machine.Command(t.Context(), "nft", "list", "tables")
-				require.NoError(t, err)
+				tables := must(node.Machine.Command(t.Context(), "nft", "list", "tables"))(t)
 				require.Equal(t, n.Proxy == lab.ProxyNFTables, strings.Contains(tables, "table ip"+six+" kube-proxy"), tables)
-				chains, err := node.Machine.Command(t.Context(), "ip"+six+"tables-save", "-t", "nat")
-				require.NoError(t, err)
+				chains := must(node.Machine.Command(t.Context(), "ip"+six+"tables-save", "-t", "nat"))(t)
 				require.Equal(t, n.Proxy == lab.ProxyIPTables, strings.Contains(chains, "-A KUBE-SERVICES "))
 			}
 		}
@@ -104,13 +100,11 @@ func (n networkRun) records(t *testing.T, s *site.Site) {
 	if dir == "" {
 		return
 	}
-	version, err := s.Client().Discovery().ServerVersion()
-	require.NoError(t, err)
+	version := must(s.Client().Discovery().ServerVersion())(t)
 	n.Kubernetes = version.GitVersion
 	t.Cleanup(func() {
 		n.Passed = !t.Failed()
-		data, err := json.MarshalIndent(n, "", "  ")
-		require.NoError(t, err)
+		data := must(json.MarshalIndent(n, "", "  "))(t)
 		name := strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprintln(n.Plugin, n.Proxy, n.Families, n.With), ",", "")), "-") + ".json"
 		require.NoError(t, os.WriteFile(filepath.Join(dir, strings.ToLower(name)), append(data, '\n'), 0o644))
 	})

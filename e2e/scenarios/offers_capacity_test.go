@@ -152,8 +152,7 @@ func newOfferWatch(t *testing.T, s *site.Site) *offerWatch {
 			WatchFuncWithContext: offers.Watch,
 		},
 	} {
-		w, err := site.NewWatch(t.Context(), source, o.see)
-		require.NoError(t, err)
+		w := must(site.NewWatch(t.Context(), source, o.see))(t)
 		t.Cleanup(w.Stop)
 		o.watches = append(o.watches, w)
 	}

@@ -152,8 +152,7 @@ func (w *world) goodTokenIn(ctx context.Context) error {
 // future when they were seen, until the returned function is called.
 func (w *world) future(t *testing.T) func() []string {
 	t.Helper()
-	stream, err := w.rome.Client().CoreV1().Pods(cashiers).Watch(t.Context(), metav1.ListOptions{TimeoutSeconds: ptr.To[int64](900)})
-	require.NoError(t, err)
+	stream := must(w.rome.Client().CoreV1().Pods(cashiers).Watch(t.Context(), metav1.ListOptions{TimeoutSeconds: ptr.To[int64](900)}))(t)
 	var found []string
 	var watching sync.WaitGroup
 	watching.Go(func() {

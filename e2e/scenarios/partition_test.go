@@ -340,8 +340,7 @@ func partitionTunnel(t *testing.T, w partitionWorld) {
 // apiPackets are those that machines of the other cluster send to a cluster's API server.
 func (w partitionWorld) apiPackets(t *testing.T, s *site.Site) string {
 	t.Helper()
-	server, err := url.Parse(s.APIServer)
-	require.NoError(t, err)
+	server := must(url.Parse(s.APIServer))(t)
 	from := w.full.Nodes(w.other(s).Cluster)[0].Machine.Address
 	return fmt.Sprintf("ip saddr %s tcp dport %s", from, server.Port())
 }

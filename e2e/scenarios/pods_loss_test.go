@@ -161,10 +161,9 @@ func testVKubeletDown(t *testing.T, w *world) {
 	w.absent(t, w.milan, 10*time.Second, c.twin, "forced")
 	c.untilRemote(t, 10*time.Second, "relabelled", "has the new label", func(p *corev1.Pod) bool { return p.Labels["tier"] == "gold" })
 	c.untilLocal(t, 10*time.Second, "steady", "is Ready", podRunning)
-	records, err := w.milan.Audited(func(r lab.AuditRecord) bool {
+	records := must(w.milan.Audited(func(r lab.AuditRecord) bool {
 		return r.Write() && liqods(r) && r.ObjectRef.Namespace == c.twin && r.ObjectRef.Name == "steady" && r.RequestReceivedTimestamp.After(killed)
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Empty(t, records, "nothing changed: nothing is written in the provider")
 	c.deleteAll(t, "forced")
 	w.requireOnce(t, c, names...)
@@ -267,10 +266,9 @@ func liqods(r lab.AuditRecord) bool {
 // Nor is what was refused for another's write at the same time: nobody chooses that.
 func (w *world) writes(t *testing.T, audited func(func(lab.AuditRecord) bool) ([]lab.AuditRecord, error), namespace string, since time.Time) map[string]int {
 	t.Helper()
-	records, err := audited(func(r lab.AuditRecord) bool {
+	records := must(audited(func(r lab.AuditRecord) bool {
 		return r.Write() && liqods(r) && r.ObjectRef.Namespace == namespace && r.RequestReceivedTimestamp.After(since)
-	})
-	require.NoError(t, err)
+	}))(t)
 	shared := []string{"events", "secrets", "serviceaccounts", "configmaps"}
 	counts, deleted := map[string]int{}, map[string]bool{}
 	for _, r := range records {

@@ -56,8 +56,7 @@ func (w *postgresWorld) createLate(t *testing.T, name string) {
 func (w *postgresWorld) writesLate(t *testing.T, name, bytes string) {
 	t.Helper()
 	within(t, longest, name+" runs", w.podReady(databases, name+"-0"))
-	_, err := w.rome.Exec(t.Context(), databases, name+"-0", "write", bytesFile, bytes)
-	require.NoError(t, err)
+	require.NoError(t, second(w.rome.Exec(t.Context(), databases, name+"-0", "write", bytesFile, bytes)))
 }
 
 // onDisk requires that one volume of milan's nodes has some bytes.
@@ -65,11 +64,9 @@ func (w *postgresWorld) onDisk(t *testing.T, bytes string) {
 	t.Helper()
 	have := 0
 	for _, n := range w.full.Nodes(w.milan.Cluster) {
-		files, err := filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile)))
-		require.NoError(t, err)
+		files := must(filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile))))(t)
 		for _, file := range files {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
+			data := must(os.ReadFile(file))(t)
 			if string(data) == bytes+"\n" {
 				have++
 			}
@@ -85,8 +82,7 @@ func (w *postgresWorld) restore(t *testing.T, s *site.Site, backup string) {
 	require.NoError(t, s.Restore(t.Context(), backup))
 	for _, n := range w.full.Nodes(s.Cluster) {
 		for _, config := range []string{"kubelet.yaml", "kube-proxy.yaml"} {
-			processes, err := n.Processes(t.Context(), filepath.Join(n.Dir, config))
-			require.NoError(t, err)
+			processes := must(n.Processes(t.Context(), filepath.Join(n.Dir, config)))(t)
 			require.NotEmpty(t, processes, "%s of %s", config, n.Name)
 			require.NoError(t, n.Signal(t.Context(), syscall.SIGKILL, processes...))
 		}
@@ -122,8 +118,7 @@ func (w *postgresWorld) reads(t *testing.T, pod, bytes string) {
 // data in milan. Rome shows the data. Created again, the StatefulSet gets it by the commands that rome shows.
 func postgresConsumerRestored(t *testing.T, w *postgresWorld) {
 	const name, bytes = "late", "written after the backup of rome"
-	backup, err := w.rome.BackUp(t.Context())
-	require.NoError(t, err)
+	backup := must(w.rome.BackUp(t.Context()))(t)
 	w.hasRows(t)
 	w.createLate(t, name)
 	w.writesLate(t, name, bytes)
@@ -151,8 +146,7 @@ func postgresConsumerRestored(t *testing.T, w *postgresWorld) {
 // replaces the data, and it is there again once milan's administrators have made the objects again.
 func postgresProviderRestored(t *testing.T, w *postgresWorld) {
 	const name, bytes, twin = "later", "written after the backup of milan", databases + "-rome"
-	backup, err := w.milan.BackUp(t.Context())
-	require.NoError(t, err)
+	backup := must(w.milan.BackUp(t.Context()))(t)
 	w.hasRows(t)
 	w.createLate(t, name)
 	w.writesLate(t, name, bytes)

@@ -284,8 +284,7 @@ func postgresCutOff(t *testing.T, w *postgresWorld) {
 			within(t, longest, db+" goes on", w.acknowledges(t, db))
 			continue
 		}
-		before, err := w.rowsAcknowledged(t.Context(), db)
-		require.NoError(t, err)
+		before := must(w.rowsAcknowledged(t.Context(), db))(t)
 		hold(t, cutFor, db+" waits", func(ctx context.Context) error {
 			now, err := w.rowsAcknowledged(ctx, db)
 			return lab.Wrong(err, len(now) > len(before), "it has acknowledged %d rows", len(now)-len(before))

@@ -142,8 +142,7 @@ func newReplicaPair(t *testing.T, sites *site.Sites, s *site.Site) *replicaPair 
 	s.Controller.Options.Env = append(s.Controller.Options.Env, "POD_NAME=controller-0")
 	require.NoError(t, sites.Restart(&s.Controller))
 	p.replicas["controller-0"] = &s.Controller
-	second, err := sites.Replica(s.Controller, "-1", "POD_NAME=controller-1")
-	require.NoError(t, err)
+	second := must(sites.Replica(s.Controller, "-1", "POD_NAME=controller-1"))(t)
 	p.replicas["controller-1"] = &second
 	p.leader(t, "")
 	return p
@@ -203,8 +202,7 @@ type usageWatch struct {
 func newUsageWatch(t *testing.T, s *site.Site) *usageWatch {
 	t.Helper()
 	g := &usageWatch{pods: map[types.UID]*corev1.Pod{}, top: map[string]load{}}
-	pods, err := site.WatchPods(t.Context(), s.Client(), corev1.NamespaceAll, g.see)
-	require.NoError(t, err)
+	pods := must(site.WatchPods(t.Context(), s.Client(), corev1.NamespaceAll, g.see))(t)
 	t.Cleanup(pods.Stop)
 	g.watch = pods
 	return g

@@ -292,10 +292,9 @@ func testQuotaLimitRange(t *testing.T, w *world) {
 	a.create(t, coreful("d", "200m", corev1.RestartPolicyAlways))
 	a.runs(t, "d")
 	a.deleteAll(t)
-	records, err := w.milan.Audited(func(r lab.AuditRecord) bool {
+	records := must(w.milan.Audited(func(r lab.AuditRecord) bool {
 		return r.ObjectRef.Namespace == a.twin && r.Resource() == "pods" && r.Verb == "create"
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.LessOrEqual(t, len(records), 5, "one for each pod, and at most two to learn about the namespace")
 }
 

@@ -35,8 +35,7 @@ func (w *world) offers(t *testing.T, names ...string) {
 		ingress = append(ingress, offloadingv1beta1.ClassOffer{IngressClassName: name, Default: isDefault})
 		balancer = append(balancer, offloadingv1beta1.ClassOffer{LoadBalancerClassName: name, Default: isDefault})
 	}
-	body, err := json.Marshal(map[string]any{"spec": map[string]any{"ingressClasses": ingress, "loadBalancerClasses": balancer}})
-	require.NoError(t, err)
+	body := must(json.Marshal(map[string]any{"spec": map[string]any{"ingressClasses": ingress, "loadBalancerClasses": balancer}}))(t)
 	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", types.MergePatchType, body)
 }
 

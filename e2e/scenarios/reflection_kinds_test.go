@@ -73,8 +73,7 @@ func testService(t *testing.T, w *world) {
 		require.Equal(t, local.Spec.ClusterIP == corev1.ClusterIPNone, have.Spec.ClusterIP == corev1.ClusterIPNone)
 		if want.Name == "plain" {
 			require.NotEqual(t, local.Spec.ClusterIP, have.Spec.ClusterIP)
-			address, err := netip.ParseAddr(have.Spec.ClusterIP)
-			require.NoError(t, err)
+			address := must(netip.ParseAddr(have.Spec.ClusterIP))(t)
 			require.True(t, netip.MustParsePrefix(w.milan.Options.ServiceCIDR).Contains(address), "%s is of milan", address)
 		}
 		if want.Name == "forced" {

@@ -76,10 +76,8 @@ type kindsFixture struct {
 
 func (w *world) kindsFixture(t *testing.T, namespace string) kindsFixture {
 	t.Helper()
-	home, err := dynamic.NewForConfig(w.rome.Config())
-	require.NoError(t, err)
-	remote, err := dynamic.NewForConfig(w.milan.Config())
-	require.NoError(t, err)
+	home := must(dynamic.NewForConfig(w.rome.Config()))(t)
+	remote := must(dynamic.NewForConfig(w.milan.Config()))(t)
 	return kindsFixture{w, home, remote, namespace, namespace + "-rome"}
 }
 
@@ -129,8 +127,7 @@ func (s kindsFixture) change(t *testing.T, name string, n int64) {
 func patch(t *testing.T, in dynamic.ResourceInterface, name string, content map[string]any) {
 	t.Helper()
 	delete(content, "addressType") // immutable
-	body, err := json.Marshal(content)
-	require.NoError(t, err)
+	body := must(json.Marshal(content))(t)
 	kubetest.Patch(t, in, name, types.MergePatchType, body)
 }
 
@@ -211,8 +208,7 @@ func testRowsTaken(t *testing.T, w *world) {
 	s := w.kindsFixture(t, "taken")
 	theirs := map[string]types.UID{}
 	for _, r := range rows() {
-		obj, err := s.remote.Resource(r.written()).Namespace(s.twin).Create(t.Context(), r.foreign("app", 9), metav1.CreateOptions{})
-		require.NoError(t, err)
+		obj := must(s.remote.Resource(r.written()).Namespace(s.twin).Create(t.Context(), r.foreign("app", 9), metav1.CreateOptions{}))(t)
 		theirs[r.resource] = obj.GetUID()
 	}
 	for _, local := range s.create(t, "app", 2, nil) {
@@ -221,8 +217,7 @@ func testRowsTaken(t *testing.T, w *world) {
 	s.change(t, "app", 3)
 	for _, r := range rows() {
 		in := s.remote.Resource(r.written()).Namespace(s.twin)
-		now, err := in.Get(t.Context(), "app", metav1.GetOptions{})
-		require.NoError(t, err)
+		now := must(in.Get(t.Context(), "app", metav1.GetOptions{}))(t)
 		require.Equal(t, theirs[r.resource], now.GetUID())
 		require.True(t, includes(now.Object, r.foreign("app", 9).Object), "%v", now.Object)
 		require.NoError(t, in.Delete(t.Context(), "app", metav1.DeleteOptions{}))

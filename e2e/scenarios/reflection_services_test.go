@@ -148,8 +148,7 @@ func testExternalNameEnds(t *testing.T, s servicePair) {
 	have := s.until(t, "named", "of an address", func(s *corev1.Service) bool {
 		return s.Spec.Type == corev1.ServiceTypeClusterIP && s.Spec.ExternalName == "" && s.Spec.Selector["app"] == "web"
 	})
-	address, err := netip.ParseAddr(have.Spec.ClusterIP)
-	require.NoError(t, err)
+	address := must(netip.ParseAddr(have.Spec.ClusterIP))(t)
 	require.True(t, netip.MustParsePrefix(s.milan.Options.ServiceCIDR).Contains(address), "%s is of milan", address)
 	require.Equal(t, made.UID, have.UID)
 	s.patch(t, "named", `{"spec":{"type":"ExternalName","externalName":"example.com"}}`)

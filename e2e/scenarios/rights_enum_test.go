@@ -50,10 +50,8 @@ func (h holder) config(t *testing.T) *rest.Config {
 	if h.as != nil {
 		return h.as
 	}
-	data, err := h.in.KubeconfigData(t.Context(), lab.Access{Namespace: h.namespace, ServiceAccount: h.account})
-	require.NoError(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(data)
-	require.NoError(t, err)
+	data := must(h.in.KubeconfigData(t.Context(), lab.Access{Namespace: h.namespace, ServiceAccount: h.account}))(t)
+	config := must(clientcmd.RESTConfigFromKubeConfig(data))(t)
 	config.QPS = -1
 	return config
 }
@@ -176,14 +174,12 @@ func rules(ctx context.Context, client kubernetes.Interface, scope string, have 
 // enumerate returns the rights of a holder as lines of text: scope, resource, verbs.
 func enumerate(t *testing.T, h holder) string {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(h.config(t))
-	require.NoError(t, err)
+	client := must(kubernetes.NewForConfig(h.config(t)))(t)
 	all := questions(t, h.in)
 	var wide rights
 	var out strings.Builder
 	for _, scope := range append([]string{wholeCluster}, h.scopes...) {
-		have, err := ask(t.Context(), client, scope, all)
-		require.NoError(t, err)
+		have := must(ask(t.Context(), client, scope, all))(t)
 		require.NoError(t, rules(t.Context(), client, scope, have))
 		if wide == nil {
 			wide = have
@@ -220,8 +216,7 @@ func golden(t *testing.T, file, what string, holders ...holder) {
 		require.NoError(t, os.WriteFile(path, []byte(have), 0o600))
 		return
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
+	want := must(os.ReadFile(path))(t)
 	require.Empty(t, difference(string(want), have),
 		"rights changed from those in %s: if that is meant, write the file anew with -update and let somebody read the difference", path)
 }

@@ -151,8 +151,7 @@ func annotatedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMe
 		m.Annotations = maps.Clone(given)
 		return m
 	}
-	later, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": given}})
-	require.NoError(t, err)
+	later := must(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": given}}))(t)
 	byAdmin := []byte(`{"metadata":{"annotations":{"cert-manager.io/cluster-issuer":"milans"}}}`)
 
 	s := kubetest.Create(t, services, &corev1.Service{ObjectMeta: annotated("annotated"), Spec: service("annotated").Spec})

@@ -61,10 +61,8 @@ type attacker struct {
 
 func clients(t *testing.T, config *rest.Config) (kubernetes.Interface, versioned.Interface) {
 	t.Helper()
-	core, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	liqod, err := versioned.NewForConfig(config)
-	require.NoError(t, err)
+	core := must(kubernetes.NewForConfig(config))(t)
+	liqod := must(versioned.NewForConfig(config))(t)
 	return core, liqod
 }
 

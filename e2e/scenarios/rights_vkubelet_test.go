@@ -67,8 +67,7 @@ func vkubeletRights(t *testing.T, w *world) {
 	require.Nil(t, local.DeletionTimestamp)
 	t.Cleanup(func() {
 		for _, name := range requests {
-			csr, err := w.rome.Client().CertificatesV1().CertificateSigningRequests().Get(context.WithoutCancel(t.Context()), name, metav1.GetOptions{})
-			require.NoError(t, err)
+			csr := must(w.rome.Client().CertificatesV1().CertificateSigningRequests().Get(context.WithoutCancel(t.Context()), name, metav1.GetOptions{}))(t)
 			require.Empty(t, csr.Status.Conditions, "request %s must be left alone", name)
 			require.Empty(t, csr.Status.Certificate)
 		}
@@ -151,10 +150,8 @@ func certificateRequests(t *testing.T, vk kubernetes.Interface, other string) []
 	}
 	var names []string
 	for name, tc := range cases {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
-		der, err := x509.CreateCertificateRequest(rand.Reader, &tc.request, key)
-		require.NoError(t, err)
+		key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+		der := must(x509.CreateCertificateRequest(rand.Reader, &tc.request, key))(t)
 		kubetest.Create(t, vk.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: "evil-" + name},
 			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: tc.signer, Usages: tc.usages,

@@ -66,8 +66,7 @@ func (w *world) listedAs(t *testing.T, at *site.Site, namespace, claim, phase st
 // keptOf returns one of the volumes that storage list shows as kept of a claim in namespace disks.
 func (w *world) keptOf(t *testing.T, at *site.Site, claim string) listed {
 	t.Helper()
-	all, err := w.lists(t.Context(), at, "disks", claim)
-	require.NoError(t, err)
+	all := must(w.lists(t.Context(), at, "disks", claim))(t)
 	for _, v := range all {
 		if v.Phase == "kept" {
 			return v

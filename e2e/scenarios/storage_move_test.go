@@ -150,13 +150,11 @@ func (w *moveWorld) fill(t *testing.T) {
 	w.start(t, w.user("first", map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}))
 	folder := w.folder(t, w.milan)
 	require.NotEmpty(t, folder)
-	large, err := os.Create(filepath.Join(folder, "large"))
-	require.NoError(t, err)
+	large := must(os.Create(filepath.Join(folder, "large")))(t)
 	chunk := make([]byte, 1<<20)
 	for range w.bytes / int64(len(chunk)) {
 		_, _ = rand.Read(chunk)
-		_, err := large.Write(chunk)
-		require.NoError(t, err)
+		require.NoError(t, second(large.Write(chunk)))
 	}
 	require.NoError(t, errors.Join(large.Truncate(w.bytes+10<<20), large.Close()))
 	for i := range 200 {
@@ -173,8 +171,7 @@ func (w *moveWorld) folder(t *testing.T, s *site.Site) string {
 	t.Helper()
 	var out []string
 	for _, n := range w.full.Nodes(s.Cluster) {
-		entries, err := os.ReadDir(n.Volumes())
-		require.NoError(t, err)
+		entries := must(os.ReadDir(n.Volumes()))(t)
 		for _, e := range entries {
 			out = append(out, filepath.Join(n.Volumes(), e.Name()))
 		}
@@ -265,8 +262,7 @@ func (w *moveWorld) move(t *testing.T, to string) {
 func (w *moveWorld) readBytes(t *testing.T) {
 	t.Helper()
 	w.start(t, w.user("reader", nil))
-	read, err := w.rome.Exec(t.Context(), moveNamespace, "reader", "cat", "/data/bytes")
-	require.NoError(t, err)
+	read := must(w.rome.Exec(t.Context(), moveNamespace, "reader", "cat", "/data/bytes"))(t)
 	require.Equal(t, "of the first pod\n", read)
 	w.end(t, "reader")
 }

@@ -60,8 +60,7 @@ func (w hubWorld) disturbed(t *testing.T) {
 	for _, s := range w.list {
 		for _, node := range w.sites.Full.Nodes(s.Cluster) {
 			for _, state := range []string{"down", "up"} {
-				_, err := node.Machine.Command(t.Context(), "ip", "link", "set", "liqod-vx", state)
-				require.NoError(t, err)
+				require.NoError(t, second(node.Machine.Command(t.Context(), "ip", "link", "set", "liqod-vx", state)))
 			}
 		}
 	}

@@ -84,14 +84,12 @@ func testTokenPair(t *testing.T, m mesh, rome, milan *site.Site) {
 		require.Equal(t, corev1beta1.RoleConsumerAndProvider, fc.Status.Role)
 	}
 	sent := kubetest.Get(t, rome.Client().CoreV1().Secrets("liqod"), trust.SecretName(trust.BackID("milan")))
-	record, err := trust.ReadSecret(sent)
-	require.NoError(t, err)
+	record := must(trust.ReadSecret(sent))(t)
 	require.True(t, record.UsedUp(), "good once")
 	require.Equal(t, "milan", record.ClusterID)
 	require.Less(t, time.Until(record.Expiration), 15*time.Minute)
 	received := kubetest.Get(t, milan.Client().CoreV1().Secrets("liqod"), trust.ReceivedName("rome"))
-	token, err := trust.ParseToken(string(received.Data[corev1beta1.TokenSecretKey]))
-	require.NoError(t, err)
+	token := must(trust.ParseToken(string(received.Data[corev1beta1.TokenSecretKey])))(t)
 	require.True(t, trust.Matches(record.Hash, token.Secret))
 
 	// A cluster that was not offered one has none of the others' tokens.
@@ -194,8 +192,7 @@ func TestTokenProviders(t *testing.T) {
 	}
 	t.Logf("from the command to Ready, one after the other: %v", took)
 	t.Run("Lost", func(t *testing.T) { testProviderLost(t, w, providers) })
-	peak, err := peakMB(rome.Controller.PID)
-	require.NoError(t, err)
+	peak := must(peakMB(rome.Controller.PID))(t)
 	t.Logf("peak memory of the consumer's controller with %d providers: %.0f MB; in all %s", len(providers), peak, time.Since(begin).Round(time.Second))
 }
 
@@ -228,8 +225,7 @@ func testProviderLost(t *testing.T, w *world, all []*site.Site) {
 	}}
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("many"), d)
 	within(t, longest, "a pod in each", w.available("web", "many", replicas))
-	on, err := w.nodesOf(t.Context(), "many")
-	require.NoError(t, err)
+	on := must(w.nodesOf(t.Context(), "many"))(t)
 	want := map[string]int{}
 	for _, p := range all {
 		want[p.Name] = 1

@@ -54,8 +54,7 @@ func atRest(t *testing.T, sites ...*site.Site) map[*site.Site][]string {
 	for _, s := range sites {
 		ctx, cancel := context.WithTimeout(t.Context(), longest)
 		defer cancel()
-		have, err := s.AtRest(ctx)
-		require.NoError(t, err)
+		have := must(s.AtRest(ctx))(t)
 		out[s] = have
 	}
 	return out
@@ -270,8 +269,7 @@ func testTokenGitOps(t *testing.T, w *world, before map[*site.Site][]string) {
 // revoke removes a token of milan, which its people have made.
 func (w *world) revoke(t *testing.T, token string) {
 	t.Helper()
-	parsed, err := trust.ParseToken(token)
-	require.NoError(t, err)
+	parsed := must(trust.ParseToken(token))(t)
 	require.NoError(t, w.milan.Client().CoreV1().Secrets("liqod").Delete(t.Context(), trust.SecretName(parsed.ID), metav1.DeleteOptions{}))
 }
 
@@ -332,10 +330,9 @@ func (w *world) describe(t *testing.T) (api, auth *wire) {
 // renewals returns, by a watch, when an identity was renewed since the last call.
 func (w *world) renewals(t *testing.T) func() []time.Time {
 	t.Helper()
-	stream, err := w.rome.Client().CoreV1().Secrets(corev1beta1.TenantNamespace(w.milan.Name)).Watch(t.Context(), metav1.ListOptions{
+	stream := must(w.rome.Client().CoreV1().Secrets(corev1beta1.TenantNamespace(w.milan.Name)).Watch(t.Context(), metav1.ListOptions{
 		LabelSelector: corev1beta1.EnrolledLabel, TimeoutSeconds: ptr.To[int64](600),
-	})
-	require.NoError(t, err)
+	}))(t)
 	t.Cleanup(stream.Stop)
 	var mu sync.Mutex
 	var times []time.Time
@@ -396,14 +393,13 @@ func testTokenRenewal(t *testing.T, w *world, before map[*site.Site][]string) {
 	t.Logf("renewals after %v; each of %d pods ran and went within %s", renewed, pods, slowest.Round(time.Millisecond))
 	requireFaster(t, slowest, 5*time.Second, "a pod during renewals")
 	// What reads by watches goes on: nothing is listed or watched anew because of a renewal.
-	again, err := w.milan.Audited(func(r lab.AuditRecord) bool {
+	again := must(w.milan.Audited(func(r lab.AuditRecord) bool {
 		return (r.Verb == "list" || r.Verb == "watch") && strings.HasPrefix(r.User.Username, corev1beta1.PeerUserPrefix+"rome:") &&
 			slices.ContainsFunc(renewed, func(at time.Time) bool {
 				since := r.RequestReceivedTimestamp.Sub(at)
 				return since > -100*time.Millisecond && since < time.Second
 			})
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Empty(t, again)
 
 	auth.set(true)

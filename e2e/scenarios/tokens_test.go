@@ -200,10 +200,9 @@ func tokenShared(t *testing.T, w *tokenWorld) {
 		require.Len(t, pod.Spec.Volumes, 1)
 		require.Equal(t, "/var/run/secrets/kubernetes.io/serviceaccount", pod.Spec.Containers[0].VolumeMounts[0].MountPath)
 	}
-	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+	records := must(w.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Resource() == "serviceaccounts/token" && r.ObjectRef.Namespace == cashiers && r.RequestReceivedTimestamp.After(begin)
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Len(t, records, 1, "one token for both pods")
 }
 
@@ -220,11 +219,10 @@ func tokenRestart(t *testing.T, w *tokenWorld) {
 	})
 	w.createRunning(t, cashierPod("c")) // by then it has looked at all that is there
 	for _, cluster := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
-		found, err := cluster.Audited(func(r lab.AuditRecord) bool {
+		found := must(cluster.Audited(func(r lab.AuditRecord) bool {
 			return r.Write() && r.RequestReceivedTimestamp.After(begin) && strings.HasPrefix(r.ObjectRef.Namespace, cashiers) &&
 				slices.Contains([]string{"secrets", "serviceaccounts/token"}, r.Resource())
-		})
-		require.NoError(t, err)
+		}))(t)
 		require.Empty(t, found)
 	}
 	homeNow, thereNow, err := w.tokenSecrets(t.Context())

@@ -60,10 +60,9 @@ func testSteady(t *testing.T, w *world) {
 		}))
 		within(t, soon, "the controller takes it off", lab.Is(bindings, name, func(b *rbacv1.RoleBinding) bool { return len(b.Subjects) == 1 }))
 	}
-	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+	records := must(w.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Write() && r.Resource() == "deployments" && r.ObjectRef.Namespace == tenant && r.ObjectRef.Name == "vk-milan"
-	})
-	require.NoError(t, err)
+	}))(t)
 	var verbs []string
 	for _, r := range records {
 		verbs = append(verbs, r.Verb)
@@ -155,8 +154,7 @@ func (w *world) secondNode(t *testing.T, node, app string, replicas int32) {
 	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: node}))
 	d := deployment(app, replicas)
 	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
-	_, err := w.rome.Client().AppsV1().Deployments("nodes").Create(ctx, d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	require.NoError(t, second(w.rome.Client().AppsV1().Deployments("nodes").Create(ctx, d, metav1.CreateOptions{})))
 	within(t, soon, fmt.Sprintf("%d pods run on %s", replicas, node), w.available(app, "nodes", replicas))
 }
 
@@ -214,10 +212,9 @@ func testDrained(t *testing.T, w *world) {
 	within(t, soon, "no pod is left in milan", lab.Number(w.milan.Client().CoreV1().Pods("nodes-rome"), ofSecond, 0))
 	within(t, soon, "no ShadowPod is left in milan", lab.Number(w.milan.Liqod().OffloadingV1beta1().ShadowPods("nodes-rome"), ofSecond, 0))
 	require.Equal(t, others, w.remotesOf(t, "web"), "the pods of the other virtual node are untouched")
-	evictions, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+	evictions := must(w.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Resource() == "pods/eviction" && r.ObjectRef.Namespace == "nodes"
-	})
-	require.NoError(t, err)
+	}))(t)
 	codes := map[int]int{}
 	for _, r := range evictions {
 		codes[r.ResponseStatus.Code]++

@@ -66,14 +66,12 @@ func unruled(t *testing.T, s *site.Site) {
 		})
 		return before, err
 	}
-	rules, err := exchange(t.Context(), nil)
-	require.NoError(t, err)
+	rules := must(exchange(t.Context(), nil))(t)
 	within(t, soon, "the rules are off", func(ctx context.Context) error { return tryOwnID(ctx, s) })
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
-		_, err := exchange(ctx, rules)
-		require.NoError(t, err)
+		require.NoError(t, second(exchange(ctx, rules)))
 		require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error { return ruled(ctx, s) }))
 	})
 }

@@ -5,8 +5,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
 // wire leads to an address as a line does: what passes is not looked at, and when it is cut
@@ -25,8 +23,7 @@ type wire struct {
 // newWire leads to an address until the end of the test.
 func newWire(t *testing.T, to string) *wire {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := &wire{to: to, listener: listener}
 	w.passing = sync.NewCond(&w.mu)
 	go w.serve()

@@ -61,6 +61,15 @@ func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), se
 	return made{sites, list}
 }
 
+// must returns the answer of a request: answer := must(request())(t). The test fails for an error.
+func must[T any](answer T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return answer
+	}
+}
+
 // longest is how long a test waits for anything at most, and shortest how long it waits
 // at least: what has not come by then does not come. The machine may be busy with other
 // tests, so nothing is said of speed.
