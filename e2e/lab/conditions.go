@@ -105,6 +105,18 @@ func All[L runtime.Object, T any](c Lister[L], opts metav1.ListOptions, is func(
 	})
 }
 
+// Together returns a condition to wait for: all conditions hold, in one round.
+func Together(all ...func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, cond := range all {
+			if err := cond(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // Changes returns a request that reads an object, changes it and updates it, to try again after a conflict.
 func Changes[T any](c interface {
 	Getter[T]

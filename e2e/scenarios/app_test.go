@@ -96,8 +96,7 @@ func (w storeWorld) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	out := must(w.rome.Kubectl(ctx, lab.KubectlOptions{}, append([]string{"-n", storeNamespace}, args...)...))(t)
-	return out
+	return must(w.rome.Kubectl(ctx, lab.KubectlOptions{}, append([]string{"-n", storeNamespace}, args...)...))(t)
 }
 
 // open says whether everything of the store runs, and nothing besides.

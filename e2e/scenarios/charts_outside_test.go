@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // chartOutside checks what the chart has for gateways outside of the cluster, without its own and with it.
@@ -66,8 +65,7 @@ func chartOutsideRights(t *testing.T, objects rendered) {
 	t.Helper()
 	subjects, leases := map[string]bool{}, map[string][]string{}
 	for _, obj := range objects.ofKind("ClusterRoleBinding") {
-		var binding rbacv1.ClusterRoleBinding
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &binding))
+		binding := typed[rbacv1.ClusterRoleBinding](t, obj)
 		for _, s := range binding.Subjects {
 			if s.Name == "liqod-gateway-edge" {
 				subjects[binding.RoleRef.Name] = true
@@ -79,8 +77,7 @@ func chartOutsideRights(t *testing.T, objects rendered) {
 		if obj.GetName() != "liqod-gateway-edge" {
 			continue
 		}
-		var role rbacv1.Role
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &role))
+		role := typed[rbacv1.Role](t, obj)
 		for _, rule := range role.Rules {
 			require.Equal(t, []string{"leases"}, rule.Resources)
 			for _, verb := range rule.Verbs {

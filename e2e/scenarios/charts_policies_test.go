@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // chartPolicies checks which policies look at the writes of a pod's life. The API server
@@ -16,8 +15,7 @@ import (
 func chartPolicies(t *testing.T, plain rendered) {
 	var policies []admissionregistrationv1.ValidatingAdmissionPolicy
 	for _, obj := range plain.ofKind("ValidatingAdmissionPolicy") {
-		var p admissionregistrationv1.ValidatingAdmissionPolicy
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &p))
+		p := typed[admissionregistrationv1.ValidatingAdmissionPolicy](t, obj)
 		// An aggregated API server evaluates all policies, and is not Ready until it has listed the parameters of
 		// each, which it may not.
 		require.Nil(t, p.Spec.ParamKind, p.Name)
@@ -70,8 +68,7 @@ func ruleMatches(r admissionregistrationv1.RuleWithOperations, operation admissi
 // webhook configurations, and that the controller writes only those of this release.
 func chartWebhookRights(t *testing.T, plain rendered) {
 	for _, obj := range plain.ofKind("ClusterRole", "Role") {
-		var role rbacv1.ClusterRole
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &role))
+		role := typed[rbacv1.ClusterRole](t, obj)
 		for _, rule := range role.Rules {
 			configurations := slices.Contains(rule.APIGroups, admissionregistrationv1.GroupName)
 			written := slices.DeleteFunc(slices.Clone(rule.Verbs), func(verb string) bool { return slices.Contains([]string{"get", "list", "watch"}, verb) })

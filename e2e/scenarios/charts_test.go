@@ -96,8 +96,7 @@ func (c chart) renderWith(t *testing.T, options lab.ChartOptions) (rendered, err
 
 func (c chart) mustRender(t *testing.T, more values) rendered {
 	t.Helper()
-	objects := must(c.render(t, more))(t)
-	return objects
+	return must(c.render(t, more))(t)
 }
 
 // config returns the effective configuration of the roles that read a file, flattened:
@@ -134,8 +133,7 @@ func configMap(t *testing.T, objects rendered) string {
 	t.Helper()
 	found := objects.ofKind("ConfigMap")
 	require.Len(t, found, 1)
-	var cm corev1.ConfigMap
-	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(found[0].Object, &cm))
+	cm := typed[corev1.ConfigMap](t, found[0])
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(cm.Data["config.yaml"]), 0o600))
 	return file
@@ -197,8 +195,7 @@ func chartDiscovery(t *testing.T, c chart) {
 	require.Equal(t, "[eth0]", config["discovery.multicast.interfaces"])
 	require.Equal(t, "https://192.0.2.10:8443", config["discovery.multicast.url"])
 	for _, obj := range objects.ofKind("Deployment") {
-		var d appsv1.Deployment
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, obj.Object), &d))
+		d := typed[appsv1.Deployment](t, obj)
 		spec, container := d.Spec.Template.Spec, d.Spec.Template.Spec.Containers[0]
 		require.Equal(t, d.Name == "liqod-controller", spec.HostNetwork, d.Name)
 		if !spec.HostNetwork {
@@ -399,8 +396,7 @@ func chartGateways(t *testing.T, c chart, plain rendered) {
 		objects rendered
 		several bool
 	}{{plain, false}, {several, true}} {
-		var d appsv1.Deployment
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Deployment").Object), &d))
+		d := typed[appsv1.Deployment](t, named(tc.objects, "Deployment"))
 		require.Equal(t, appsv1.RollingUpdateDeploymentStrategyType, d.Spec.Strategy.Type)
 		require.Equal(t, "0", d.Spec.Strategy.RollingUpdate.MaxSurge.String(), "the next one takes the number of the one before")
 		require.Len(t, d.Spec.Template.Spec.TopologySpreadConstraints, 1)
@@ -411,8 +407,7 @@ func chartGateways(t *testing.T, c chart, plain rendered) {
 		require.Contains(t, args, map[bool]string{false: "--gateway.replicas=1", true: "--gateway.replicas=2"}[tc.several])
 		_, err := c.config(t, append(args[:1:1], slices.Concat([]string{"--config=" + configMap(t, tc.objects)}, args[2:])...)...)
 		require.NoError(t, err, "the role accepts its arguments")
-		var s corev1.Service
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Service").Object), &s))
+		s := typed[corev1.Service](t, named(tc.objects, "Service"))
 		require.Equal(t, "true", s.Spec.Selector["networking.liqo.io/active"], "as the gateway of number 1 writes it")
 		services := tc.objects.ofKind("Service")
 		i := slices.IndexFunc(services, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway-2" })
@@ -422,8 +417,7 @@ func chartGateways(t *testing.T, c chart, plain rendered) {
 			require.Equal(t, "2", s.Spec.Selector["networking.liqo.io/active"])
 			require.EqualValues(t, 30001, s.Spec.Ports[0].NodePort)
 		}
-		var role rbacv1.Role
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Role").Object), &role))
+		role := typed[rbacv1.Role](t, named(tc.objects, "Role"))
 		require.True(t, slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods") }))
 	}
 }
@@ -549,8 +543,7 @@ func chartRights(t *testing.T, objects rendered, holders ...string) {
 	slices.Sort(files)
 	require.Equal(t, want, slices.Compact(files))
 	for _, obj := range objects.ofKind("ClusterRole", "Role") {
-		var role rbacv1.ClusterRole
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &role))
+		role := typed[rbacv1.ClusterRole](t, obj)
 		for _, rule := range role.Rules {
 			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs) {
 				require.NotContains(t, word, "*", "%s: %+v", role.Name, rule)
@@ -592,8 +585,7 @@ func chartUserRoles(t *testing.T, c chart, plain rendered) {
 		if !strings.HasPrefix(o.GetName(), "liqod-user-") {
 			continue
 		}
-		var role rbacv1.ClusterRole
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role))
+		role := typed[rbacv1.ClusterRole](t, o)
 		for _, rule := range role.Rules {
 			require.NotContains(t, rule.Resources, "secrets")
 			reads := !slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
@@ -733,6 +725,13 @@ func chartValues(t *testing.T, c chart) {
 			}
 		})
 	}
+}
+
+// typed is a rendered object as a Go type.
+func typed[T any](t *testing.T, obj *unstructured.Unstructured) (out T) {
+	t.Helper()
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, obj.Object), &out))
+	return out
 }
 
 // roundTrip makes numbers those that unstructured helpers expect.

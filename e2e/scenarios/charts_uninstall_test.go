@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/liqod/liqod/e2e/lab"
 )
@@ -15,8 +14,7 @@ import (
 // is switched off.
 func chartUninstall(t *testing.T, c chart) {
 	hooks := func(more values) rendered {
-		objects := must(c.renderWith(t, lab.ChartOptions{Values: more, Hooks: true}))(t)
-		return objects
+		return must(c.renderWith(t, lab.ChartOptions{Values: more, Hooks: true}))(t)
 	}
 	require.Empty(t, hooks(values{"uninstall": values{"check": false}}))
 	objects := hooks(values{"image": values{"repository": "r.example/liqod", "tag": "v1"}})
@@ -32,14 +30,12 @@ func chartUninstall(t *testing.T, c chart) {
 		}
 		require.Equal(t, weight, obj.GetAnnotations()["helm.sh/hook-weight"], obj.GetKind())
 	}
-	var role rbacv1.ClusterRole
-	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(objects.ofKind("ClusterRole")[0].Object, &role))
+	role := typed[rbacv1.ClusterRole](t, objects.ofKind("ClusterRole")[0])
 	require.Equal(t, []rbacv1.PolicyRule{ // TestUninstallReads has the same
 		{APIGroups: []string{"core.liqo.io"}, Resources: []string{"foreignclusters"}, Verbs: []string{"list"}},
 		{APIGroups: []string{"offloading.liqo.io"}, Resources: []string{"namespacemaps", "namespaceoffloadings", "virtualnodes"}, Verbs: []string{"list"}},
 	}, role.Rules)
-	var job batchv1.Job
-	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, objects.ofKind("Job")[0].Object), &job))
+	job := typed[batchv1.Job](t, objects.ofKind("Job")[0])
 	pod := job.Spec.Template.Spec
 	require.Equal(t, "liqod-uninstall", pod.ServiceAccountName)
 	require.Equal(t, "r.example/liqod:v1", pod.Containers[0].Image)

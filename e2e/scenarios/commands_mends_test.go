@@ -63,7 +63,6 @@ func (w *world) hangingVKubelet(node string) faultCase {
 				return lab.Wrong(err, len(before) == 0, "there are none")
 			})
 			(*w.rome.VKubelet(node)).Kill()
-			<-(*w.rome.VKubelet(node)).Exited()
 		},
 		then: func(t *testing.T) {
 			within(t, longest, "other pods replace them", lab.Some(pods, selected, func(pod *corev1.Pod) bool { return !before[pod.UID] && pod.DeletionTimestamp == nil }))
@@ -166,7 +165,6 @@ func (w *world) scaledToZero(role string, process **lab.Process) faultCase {
 			before = *d.Spec.Replicas
 			w.scale(t, "liqod", name, 0)
 			(*process).Kill()
-			<-(*process).Exited()
 		},
 		then: func(t *testing.T) {
 			within(t, longest, "the Deployment asks for a replica", w.deploymentIs(name, func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 1 }))

@@ -53,9 +53,9 @@ func (w *world) faultsOfContainers() []faultCase {
 				`"state":{"waiting":{"reason":"CreateContainerConfigError","message":"`+kind+` \"`+namespace+`\" not found"}}}]}`)
 		}
 	}
-	starts := func(namespace string, get func(context.Context, string, string) error) func(*testing.T) {
+	starts := func(namespace string, arrives func(context.Context) error) func(*testing.T) {
 		return func(t *testing.T) {
-			within(t, longest, "the object comes to the provider", func(ctx context.Context) error { return get(ctx, namespace+"-rome", namespace) })
+			within(t, longest, "the object comes to the provider", arrives)
 			w.kubelet(t, namespace, `{"phase":"Running","conditions":[{"type":"Ready","status":"True"},{"type":"ContainersReady","status":"True"}],`+
 				`"containerStatuses":[{"name":"c","image":"sim/missing:object","imageID":"x","restartCount":0,"ready":true,"started":true,"state":{"running":{}}}]}`)
 			within(t, longest, "the pod is ready", w.podReady(namespace, "app"))
@@ -67,16 +67,12 @@ func (w *world) faultsOfContainers() []faultCase {
 			name: "ConfigMap", cause: []string{"pods of namespace settings: ", `configmap "settings" not found`}, only: "create", fill: map[string]string{"KEY=VALUE": "color=blue"},
 			runbook: "LiqodPodsPending", command: "kubectl -n NAMESPACE create configmap NAME --from-literal=KEY=VALUE",
 			make: needs("settings", "configmap", corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}),
-			then: starts("settings", func(ctx context.Context, namespace, name string) error {
-				return second(core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{}))
-			}),
+			then: starts("settings", lab.Exists(core.ConfigMaps("settings-rome"), "settings")),
 		},
 		{
 			name: "Secret", cause: []string{"pods of namespace password: ", `secret "password" not found`}, only: "create", fill: map[string]string{"KEY=VALUE": "word=open"},
 			make: needs("password", "secret", corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "password"}}}),
-			then: starts("password", func(ctx context.Context, namespace, name string) error {
-				return second(core.Secrets(namespace).Get(ctx, name, metav1.GetOptions{}))
-			}),
+			then: starts("password", lab.Exists(core.Secrets("password-rome"), "password")),
 		},
 		{
 			name: "Image", cause: []string{"pods of namespace image: ", `container c: Back-off pulling image "sim/missing:1"`}, editor: "s#sim/missing:1#sim/web:2#",

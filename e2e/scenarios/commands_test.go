@@ -244,7 +244,6 @@ func testCommandPeerAway(t *testing.T, w *world) {
 // What nobody can tell is unknown, not down.
 func testCommandNoController(t *testing.T, w *world) {
 	w.rome.Controller.Kill()
-	<-w.rome.Controller.Exited()
 	within(t, soon, "check tells that no controller runs", w.says(w.rome, []string{"check"}, 1, "✘ role controller: ", "no replica leads", "kubectl -n liqod logs deployment/liqod-controller",
 		"? API server: liqod's controller does not run; its last result was True"))
 	have, code, err := w.summary(t.Context(), w.rome)

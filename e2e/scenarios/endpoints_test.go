@@ -98,13 +98,7 @@ func (w slicesWorld) has(name string, want ...string) func(context.Context) erro
 
 // absent looks for no EndpointSlice of a name.
 func (w slicesWorld) absent(name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("EndpointSlice %s is there: %w", name, err)
-	}
+	return isGone(w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome), name)
 }
 
 // enforced looks for the reason of the condition Enforced, which the consumer reads; empty:
@@ -269,7 +263,6 @@ func testSlicesRestart(t *testing.T, w slicesWorld) {
 	}
 	within(t, soon, "one is not wholly enforced", w.enforced("partly", offloadingv1beta1.ReasonEndpointsRefused))
 	w.milan.Controller.Kill()
-	<-w.milan.Controller.Exited()
 	begin := time.Now()
 	kubetest.Patch(t, in, "edited-down", types.MergePatchType, []byte(`{"endpoints":[]}`))
 	require.NoError(t, in.Delete(t.Context(), "deleted-down", metav1.DeleteOptions{}))

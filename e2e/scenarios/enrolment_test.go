@@ -56,8 +56,7 @@ func csr(t *testing.T, id, user string, key []byte) string {
 		user, err = trust.User(id, signer.Public())
 		require.NoError(t, err)
 	}
-	text := must(trust.MakeCSR(signer, user))(t)
-	return text
+	return must(trust.MakeCSR(signer, user))(t)
 }
 
 // post sends a request to the endpoint that a token leads to. The answer is a Refusal or
@@ -193,8 +192,7 @@ func (e enrolments) token(t *testing.T, args ...string) trust.Token {
 		return err
 	})
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	token := must(trust.ParseToken(lines[len(lines)-1]))(t)
-	return token
+	return must(trust.ParseToken(lines[len(lines)-1]))(t)
 }
 
 // enrolled is a cluster that has an identity, and the token that it has it by.
@@ -381,8 +379,7 @@ func (e enrolments) atOnce(t *testing.T, at ...trust.Token) {
 		require.Equal(t, trust.ReasonUnauthorized, reason)
 	}
 	require.Equal(t, 1, won)
-	list := kubetest.List(t, e.milan.Liqod().CoreV1beta1().ForeignClusters())
-	for _, fc := range list.Items {
+	for _, fc := range kubetest.List(t, e.milan.Liqod().CoreV1beta1().ForeignClusters()).Items {
 		won -= strings.Count(fc.Name, crowd)
 	}
 	require.Zero(t, won)

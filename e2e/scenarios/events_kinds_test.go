@@ -104,7 +104,6 @@ func testEventKindsMissed(t *testing.T, w *world) {
 	all := w.kindsFixture(t, "kinds").withTwin(t, "app")
 	vk := w.rome.VKubelet("milan")
 	(*vk).Kill()
-	<-(*vk).Exited()
 	for _, o := range all {
 		c.reportOf(t, "missed", o.remote)
 	}

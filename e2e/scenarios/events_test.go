@@ -288,8 +288,7 @@ func (c *fixture) running(name string, want int) func(context.Context) error {
 // requireNoEventsOfLiqod: in normal operation it has nothing to say of a pod.
 func requireNoEventsOfLiqod(t *testing.T, s *site.Site, namespace string) {
 	t.Helper()
-	list := kubetest.List(t, s.Client().CoreV1().Events(namespace))
-	for _, e := range list.Items {
+	for _, e := range kubetest.List(t, s.Client().CoreV1().Events(namespace)).Items {
 		if e.InvolvedObject.Kind == "NamespaceOffloading" {
 			continue // of each change of its condition
 		}

@@ -207,9 +207,8 @@ type life struct {
 // lives returns the lives of the pods of a namespace, by name.
 func lives(t *testing.T, c *lab.Cluster, namespace string) map[string]life {
 	t.Helper()
-	pods := kubetest.List(t, c.Client().CoreV1().Pods(namespace))
 	out := map[string]life{}
-	for _, pod := range pods.Items {
+	for _, pod := range kubetest.List(t, c.Client().CoreV1().Pods(namespace)).Items {
 		l := life{UID: pod.UID}
 		for _, status := range pod.Status.ContainerStatuses {
 			l.Restarts += status.RestartCount

@@ -62,9 +62,8 @@ func podWrites(all []string) []string {
 // versions returns UID and resource version of the pods of a namespace.
 func (w *world) versions(t *testing.T, c *lab.Cluster, namespace string) map[string]string {
 	t.Helper()
-	pods := kubetest.List(t, c.Client().CoreV1().Pods(namespace))
 	out := map[string]string{}
-	for _, pod := range pods.Items {
+	for _, pod := range kubetest.List(t, c.Client().CoreV1().Pods(namespace)).Items {
 		out[pod.Name] = fmt.Sprintf("%s %s", pod.UID, pod.ResourceVersion)
 	}
 	return out
@@ -73,9 +72,8 @@ func (w *world) versions(t *testing.T, c *lab.Cluster, namespace string) map[str
 // statuses returns the pods' status at home, without the times of its transitions.
 func (w *world) statuses(t *testing.T, namespace string) map[string]corev1.PodStatus {
 	t.Helper()
-	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(namespace))
 	out := map[string]corev1.PodStatus{}
-	for _, pod := range pods.Items {
+	for _, pod := range kubetest.List(t, w.rome.Client().CoreV1().Pods(namespace)).Items {
 		for i := range pod.Status.Conditions {
 			pod.Status.Conditions[i].LastTransitionTime = metav1.Time{}
 		}
@@ -142,8 +140,7 @@ func requireOnce(t *testing.T, all []string, prefix string, n int) {
 // secondReplica starts another process for the virtual node.
 func (w *world) secondReplica(t *testing.T) *lab.Process {
 	t.Helper()
-	p := must(w.sites.Replica(*w.rome.VKubelet("milan"), "-2"))(t)
-	return p
+	return must(w.sites.Replica(*w.rome.VKubelet("milan"), "-2"))(t)
 }
 
 // served looks whether a process is the active one: the Node names its port.

@@ -109,7 +109,6 @@ func testHomeTaint(t *testing.T, w *world) {
 
 	vk := w.rome.VKubelet("milan")
 	(*vk).Kill()
-	<-(*vk).Exited()
 	within(t, 40*time.Second, "another pod runs on a node of home", func(ctx context.Context) error {
 		on, err := w.nodesOf(ctx, namespace)
 		return lab.Wrong(err, on["rome-sim-1"]+on["rome-sim-2"] != 1, "pods are on %v", on)

@@ -93,12 +93,9 @@ func (c *fixture) untilRemote(t *testing.T, patience time.Duration, name, what s
 func untilPod(t *testing.T, s *site.Site, patience time.Duration, namespace, name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var seen *corev1.Pod
-	within(t, patience, fmt.Sprintf("%s/%s %s", s.Name, name, what), lab.That(s.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) error {
-		if !is(pod) {
-			return fmt.Errorf("pod %s is %+v", name, pod.Status)
-		}
+	within(t, patience, fmt.Sprintf("%s/%s %s", s.Name, name, what), lab.Is(s.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool {
 		seen = pod
-		return nil
+		return is(pod)
 	}))
 	return seen
 }

@@ -37,14 +37,7 @@ func fullFeatures(t *testing.T, w *fullWorld) {
 		require.NoError(t, err, name)
 	}
 	kubetest.Create(t, w.rome.Client().BatchV1().Jobs(features), indexJob())
-	within(t, time.Minute, "the pods are Ready", func(ctx context.Context) error {
-		for _, name := range []string{"facts", "files", "resize"} {
-			if err := w.podReady(features, name)(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	within(t, time.Minute, "the pods are Ready", lab.Together(w.podReady(features, "facts"), w.podReady(features, "files"), w.podReady(features, "resize")))
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *fullWorld)
@@ -180,8 +173,7 @@ func indexJob() *batchv1.Job {
 // inside is the output of a command in the first container of a pod of fullFeatures.
 func (w *fullWorld) inside(t *testing.T, pod string, args ...string) string {
 	t.Helper()
-	out := must(w.rome.Exec(t.Context(), features, pod, args...))(t)
-	return out
+	return must(w.rome.Exec(t.Context(), features, pod, args...))(t)
 }
 
 // until waits for a state of a pod of fullFeatures at home.

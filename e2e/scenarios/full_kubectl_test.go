@@ -196,12 +196,10 @@ func kubectlDebug(t *testing.T, w *fullWorld) {
 	})
 	_, err = w.kubectl(t, lab.KubectlOptions{}, append(debug, "-c", "sleeper", "--target", "c", "--", "sleep", "1h")...)
 	require.NoError(t, err)
-	var out2 string
-	within(t, 30*time.Second, "a command runs in it", func(context.Context) error {
-		out2, err = w.kubectl(t, lab.KubectlOptions{}, "exec", "lines", "-c", "sleeper", "--", "cat", "/proc/1/cmdline")
-		return err
+	out = await(t, 30*time.Second, "a command runs in it", func(context.Context) (string, error) {
+		return w.kubectl(t, lab.KubectlOptions{}, "exec", "lines", "-c", "sleeper", "--", "cat", "/proc/1/cmdline")
 	})
-	require.Contains(t, out2, "lines", "it shares the processes of its target")
+	require.Contains(t, out, "lines", "it shares the processes of its target")
 	within(t, 10*time.Second, "both are in the status at home", lab.That(w.rome.Client().CoreV1().Pods(toolsNamespace), "lines", func(pod *corev1.Pod) error {
 		statuses := pod.Status.EphemeralContainerStatuses
 		return lab.Wrong(nil, len(statuses) != 2 || statuses[0].State.Running == nil || statuses[1].State.Running == nil, "%+v", statuses)

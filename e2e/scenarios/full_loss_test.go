@@ -193,7 +193,7 @@ func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 		}
 	}
 	require.Contains(t, []string{"milan-1", "milan-2"}, keep)
-	w.cordon(t, keep, true)
+	cordon(t, w.milan, true, keep)
 	d := webDeployment("web", 2)
 	// These hold at home too, where a busy machine costs the virtual node seconds of its readiness.
 	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
@@ -203,16 +203,11 @@ func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 	}
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), d)
 	within(t, longest, "2 pods run", w.available("web", namespace, 2))
-	w.cordon(t, keep, false)
+	cordon(t, w.milan, false, keep)
 	if keep == "milan-1" {
 		return w.full.Node(w.milan.Cluster, "milan-2")
 	}
 	return w.full.Node(w.milan.Cluster, "milan-1")
-}
-
-func (w *fullWorld) cordon(t *testing.T, name string, unschedulable bool) {
-	t.Helper()
-	within(t, 10*time.Second, "cordon", lab.Changes(w.milan.Client().CoreV1().Nodes(), name, func(n *corev1.Node) { n.Spec.Unschedulable = unschedulable }))
 }
 
 // terminating says whether the pods of namespace node are the same as before, being

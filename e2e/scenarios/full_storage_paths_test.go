@@ -164,11 +164,7 @@ func (w *fullWorld) writesAndReads(t *testing.T, paths []volumePath) {
 	w.deletePods(t, paths)
 	w.createPods(t, paths)
 	onAll(t, "other pods read", paths, func(ctx context.Context, p volumePath) error {
-		if err := w.podReady(pathsNamespace, p.name())(ctx); err != nil {
-			return err
-		}
-		read, err := w.rome.Exec(ctx, pathsNamespace, p.name(), "cat", bytesFile)
-		return lab.Wrong(err, read != p.bytes()+"\n", "it reads %q", read)
+		return w.hasWritten(pathsNamespace, p.name(), p.bytes())(ctx)
 	})
 	for _, p := range paths {
 		want := "rome"
@@ -184,8 +180,7 @@ func (w *fullWorld) hasBytes(t *testing.T, p volumePath) (clusters []string) {
 	t.Helper()
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		for _, n := range w.full.Nodes(s.Cluster) {
-			files := must(filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile))))(t)
-			for _, file := range files {
+			for _, file := range must(filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile))))(t) {
 				if data, err := os.ReadFile(file); err == nil && string(data) == p.bytes()+"\n" {
 					clusters = append(clusters, s.Name)
 				}
@@ -255,9 +250,7 @@ func (w *fullWorld) cutOff(t *testing.T) (back func()) {
 		}
 	}
 	t.Cleanup(pass)
-	within(t, longest, "the virtual node is not Ready", func(ctx context.Context) error {
-		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
-	})
+	within(t, longest, "the virtual node is not Ready", w.node("milan", corev1.ConditionFalse))
 	return pass
 }
 

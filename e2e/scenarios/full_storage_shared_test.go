@@ -33,7 +33,7 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 
 	names := []string{"milan-1", "milan-2"}
 	for i, node := range names {
-		w.cordon(t, names[1-i], true)
+		cordon(t, w.milan, true, names[1-i])
 		spec := testSpec(1, "serve")
 		spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
@@ -42,7 +42,7 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 		within(t, longest, "a pod runs on "+node, w.podReady(namespace, node))
 		there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(namespace+"-rome"), node)
 		require.Equal(t, node, there.Spec.NodeName)
-		w.cordon(t, names[1-i], false)
+		cordon(t, w.milan, false, names[1-i])
 	}
 	for i, node := range names {
 		require.NoError(t, second(w.rome.Exec(t.Context(), namespace, node, "write", "/data/"+node, "of", node)))

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -106,13 +105,9 @@ func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 	before := w.podOf(t, namespace, name)
 	require.NoError(t, second(w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "of", name, string(before.UID))))
 	require.NoError(t, w.rome.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
-	within(t, time.Minute, "another "+name+" runs", func(ctx context.Context) error {
-		if err := w.podReady(namespace, name)(ctx); err != nil {
-			return err
-		}
-		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		return lab.Wrong(err, pod.UID == before.UID, "it is the same")
-	})
+	within(t, time.Minute, "another "+name+" runs", lab.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool {
+		return podReady(pod) == corev1.ConditionTrue && pod.UID != before.UID
+	}))
 	read := must(w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile))(t)
 	require.Equal(t, fmt.Sprintf("of %s %s\n", name, before.UID), read)
 	require.Equal(t, before.Spec.NodeName, w.podOf(t, namespace, name).Spec.NodeName)
@@ -123,16 +118,13 @@ func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 func (w *fullWorld) waitsForData(t *testing.T, namespace, name string) {
 	t.Helper()
 	c := w.rome.Client().CoreV1()
-	cordon := func(cordoned bool) {
-		kubetest.Patch(t, c.Nodes(), "milan", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, cordoned))
-	}
 	require.NoError(t, second(w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the cordon")))
-	cordon(true)
+	cordon(t, w.rome, true, "milan")
 	require.NoError(t, c.Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	within(t, time.Minute, name+" says what it waits for", w.says(w.rome, []string{"status", "-n", namespace}, 0, fmt.Sprintf(
 		`PersistentVolumeClaim data-%s (class "liqo") has its data in cluster milan, whose virtual node milan is cordoned: the pod waits for it`, name)))
 	require.Empty(t, w.podOf(t, namespace, name).Spec.NodeName)
-	cordon(false)
+	cordon(t, w.rome, false, "milan")
 	within(t, time.Minute, name+" returns to its data", w.podReady(namespace, name))
 	read := must(w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile))(t)
 	require.Equal(t, "before the cordon\n", read)
@@ -147,12 +139,14 @@ func (w *fullWorld) bytesOutliveNode(t *testing.T, namespace, name string) {
 	node := w.full.Node(w.milan.Cluster, there.Spec.NodeName)
 	require.NoError(t, node.Kill(t.Context()))
 	require.NoError(t, node.Start(t.Context()))
-	within(t, 2*time.Minute, name+" has its bytes after the power failure of "+node.Name, func(ctx context.Context) error {
-		if err := w.podReady(namespace, name)(ctx); err != nil {
-			return err
-		}
+	within(t, 2*time.Minute, name+" has its bytes after the power failure of "+node.Name, w.hasWritten(namespace, name, "before the power failure"))
+}
+
+// hasWritten returns a condition: a pod is Ready, and its volume has the bytes.
+func (w *world) hasWritten(namespace, name, bytes string) func(context.Context) error {
+	return lab.Together(w.podReady(namespace, name), func(ctx context.Context) error {
 		read, err := w.rome.Exec(ctx, namespace, name, "cat", bytesFile)
-		return lab.Wrong(err, read != "before the power failure\n", "it reads %q", read)
+		return lab.Wrong(err, read != bytes+"\n", "it reads %q", read)
 	})
 }
 

@@ -41,7 +41,7 @@ func testHostileConsumer(t *testing.T, w *world) {
 	within(t, soon, "the refusals are counted", measures(w.milan.Webhook, `liqod_consumer_refused_total{consumer="rome",reason="Session"} [1-9][0-9]*`))
 	t.Run("objects", func(t *testing.T) { allRefused(t, tries) })
 	require.NoError(t, guests.Delete(t.Context(), "guest", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	within(t, soon, "the provider's pod is gone", func(ctx context.Context) error { return absent(guests.Get(ctx, "guest", metav1.GetOptions{})) })
+	within(t, soon, "the provider's pod is gone", isGone(guests, "guest"))
 
 	services, ingresses := w.milan.Client().CoreV1().Services(twinOfRome), w.milan.Client().NetworkingV1().Ingresses(twinOfRome)
 	require.NoError(t, services.Delete(t.Context(), "own", metav1.DeleteOptions{}))

@@ -140,8 +140,7 @@ func targetsOf(t *testing.T, w *fullWorld, nodePort int32) (out []victim) {
 	}
 	_, api, _ := strings.Cut(strings.TrimPrefix(w.milan.APIServer, "https://"), ":")
 	apiPort := must(strconv.Atoi(api))(t)
-	nodes := kubetest.List(t, w.milan.Client().CoreV1().Nodes())
-	for _, n := range nodes.Items {
+	for _, n := range kubetest.List(t, w.milan.Client().CoreV1().Nodes()).Items {
 		first := netip.MustParsePrefix(n.Spec.PodCIDR).Addr()
 		for _, own := range []netip.Addr{first, first.Next()} {
 			for _, port := range []int32{kubeletPort, nodePort, bastionPort, routePort, int32(apiPort)} {
@@ -214,8 +213,7 @@ func (w *fullWorld) controls(t *testing.T) map[string]string {
 	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods("default"), hidden)
 	node := kubetest.Get(t, w.milan.Client().CoreV1().Nodes(), pod.Spec.NodeName)
 	address := netip.MustParsePrefix(node.Spec.PodCIDR).Addr().Next().String()
-	out := must(w.reachFrom(t.Context(), w.milan, "default/"+hidden, []string{fmt.Sprintf("%s:%d", address, bastionPort)}))(t)
-	return out
+	return must(w.reachFrom(t.Context(), w.milan, "default/"+hidden, []string{fmt.Sprintf("%s:%d", address, bastionPort)}))(t)
 }
 
 // dropped are the packets that milan's gateway and nodes have dropped, by reason.

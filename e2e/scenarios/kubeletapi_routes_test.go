@@ -170,8 +170,7 @@ func testKubeletRoutes(t *testing.T, w *world) {
 	certificate := func(authority *lab.Authority) tls.Certificate {
 		cert, key, err := authority.Issue(lab.CertificateRequest{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}})
 		require.NoError(t, err)
-		pair := must(tls.X509KeyPair(cert, key))(t)
-		return pair
+		return must(tls.X509KeyPair(cert, key))(t)
 	}
 	nobody, foreign, masters := k.client(t), k.client(t, certificate(w.milan.Authority())), k.client(t, certificate(w.rome.Authority()))
 	everything := w.holder(t, "everything", allBut(nil))

@@ -52,7 +52,7 @@ func (w lossWorld) look(ctx context.Context) (map[string]string, error) {
 
 // conditions adds what a cluster says of its virtual node and of its peer.
 func (w lossWorld) conditions(ctx context.Context, s *site.Site, out map[string]string) error {
-	peer := w.across(s).Name
+	peer := w.other(s).Name
 	nodes, err := s.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (w lossWorld) forgetNew(t *testing.T, book *ledger, token string) {
 	if _, err := pods.Get(t.Context(), newPod, metav1.GetOptions{}); err == nil {
 		book.note("new pod, once all is well: %s", w.fate(t.Context(), time.Now()))
 		require.NoError(t, pods.Delete(t.Context(), newPod, metav1.DeleteOptions{}))
-		within(t, longest, "the new pod is gone", func(ctx context.Context) error { return absent(pods.Get(ctx, newPod, metav1.GetOptions{})) })
+		within(t, longest, "the new pod is gone", isGone(pods, newPod))
 	}
 	if token == "" {
 		return

@@ -12,11 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
-	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // afterVerdict is how long after Kubernetes has given a node up each role works again.
@@ -61,18 +59,14 @@ func TestNodesLost(t *testing.T) {
 func (w nodesWorld) gather(t *testing.T, node string) {
 	t.Helper()
 	other := map[string]string{"rome-1": "rome-2", "rome-2": "rome-1"}[node]
-	unschedulable := func(is bool) {
-		kubetest.Patch(t, w.rome.Client().CoreV1().Nodes(), other, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, is))
-	}
-	unschedulable(true)
-	pods := must(w.rolePods(t.Context()))(t)
-	for _, p := range pods {
+	cordon(t, w.rome, true, other)
+	for _, p := range must(w.rolePods(t.Context()))(t) {
 		if p.Spec.NodeName == other && p.Labels["app.kubernetes.io/component"] != "route" {
 			require.NoError(t, w.rome.Client().CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{}))
 		}
 	}
 	within(t, longest, "all roles are on "+node, func(ctx context.Context) error { return w.on(ctx, node) })
-	unschedulable(false)
+	cordon(t, w.rome, false, other)
 	w.settled(t, "at first")
 }
 
@@ -202,7 +196,7 @@ func (w nodesWorld) tried(ctx context.Context, works *returned, node string) {
 			problem = fmt.Errorf("its Lease is held by %s", holders[lease])
 		}
 		if problem == nil && role == "vkubelet" {
-			problem = w.virtualReady(ctx)
+			problem = w.node("milan", corev1.ConditionTrue)(ctx)
 		}
 		works.check(role, problem)
 	}
@@ -211,9 +205,4 @@ func (w nodesWorld) tried(ctx context.Context, works *returned, node string) {
 	defer cancel()
 	_, err = w.rome.Client().CoreV1().Pods(replicasNamespace).Create(short, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "asked"}, Spec: testSpec(1, "serve")}, dry)
 	works.check("webhook", err)
-}
-
-// virtualReady says whether the virtual node is Ready.
-func (w nodesWorld) virtualReady(ctx context.Context) error {
-	return w.node("milan", corev1.ConditionTrue)(ctx)
 }

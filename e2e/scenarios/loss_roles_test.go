@@ -18,24 +18,17 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func allRoles() []string {
 	return []string{"controller", "webhook", "ipam", "route", "gateway", "vkubelet"}
 }
 
-// across returns the other one of the two clusters.
-func (w lossWorld) across(s *site.Site) *site.Site {
-	if s == w.rome {
-		return w.milan
-	}
-	return w.rome
-}
-
 // workload returns the namespace and the name of the Deployment or DaemonSet of a role.
 func (w lossWorld) workload(s *site.Site, role string) (namespace, name string) {
 	if role == "vkubelet" {
-		return corev1beta1.TenantNamespace(w.across(s).Name), "vk-" + w.across(s).Name
+		return corev1beta1.TenantNamespace(w.other(s).Name), "vk-" + w.other(s).Name
 	}
 	return site.Namespace, "liqod-" + role
 }
@@ -59,9 +52,9 @@ func (w lossWorld) has(s *site.Site, role string) bool {
 // uses. Of role route it returns none.
 func (w lossWorld) active(ctx context.Context, s *site.Site, role string) (string, error) {
 	if role == "gateway" {
-		list, err := w.across(s).Liqod().NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(s.Name)).List(ctx, metav1.ListOptions{})
+		list, err := w.other(s).Liqod().NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(s.Name)).List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) == 0 || len(list.Items[0].Status.Gateways) == 0 {
-			return "", fmt.Errorf("no Connection of %s names a gateway (%w)", w.across(s).Name, err)
+			return "", fmt.Errorf("no Connection of %s names a gateway (%w)", w.other(s).Name, err)
 		}
 		return list.Items[0].Status.Gateways[0].PeerGateway, nil
 	}
@@ -150,23 +143,19 @@ func (w lossWorld) lose(t *testing.T, s *site.Site, role string, left int) (give
 func (w lossWorld) want(t *testing.T, s *site.Site, role string, replicas int) {
 	t.Helper()
 	namespace, name := w.workload(s, role)
-	var err error
 	switch role {
 	case "vkubelet":
-		_, err = s.Liqod().OffloadingV1beta1().VirtualNodes(namespace).Patch(t.Context(), w.across(s).Name, types.MergePatchType,
-			fmt.Appendf(nil, `{"spec":{"virtualKubelet":{"replicas":%d}}}`, replicas), metav1.PatchOptions{})
+		kubetest.Patch(t, s.Liqod().OffloadingV1beta1().VirtualNodes(namespace), w.other(s).Name, types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"virtualKubelet":{"replicas":%d}}}`, replicas))
 	case "route":
 		selector := `{"lost":"yes"}`
 		if replicas > 0 {
 			selector = `{"lost":null}`
 		}
-		_, err = s.Client().AppsV1().DaemonSets(namespace).Patch(t.Context(), name, types.MergePatchType,
-			fmt.Appendf(nil, `{"spec":{"template":{"spec":{"nodeSelector":%s}}}}`, selector), metav1.PatchOptions{})
+		kubetest.Patch(t, s.Client().AppsV1().DaemonSets(namespace), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"template":{"spec":{"nodeSelector":%s}}}}`, selector))
 	default:
-		_, err = s.Client().AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType,
-			fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+		kubetest.Patch(t, s.Client().AppsV1().Deployments(namespace), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 	}
-	require.NoError(t, err)
 }
 
 // complete says whether a cluster has all replicas of a role, and they are ready.

@@ -152,11 +152,7 @@ func knowsOnceOf(s *site.Site, namespace, service string, want []string) func(co
 // testMeshEndpoints: the pods of a consumer run in three clusters; all of these know all.
 func testMeshEndpoints(t *testing.T, m mesh) {
 	for _, origin := range m.list {
-		var ips []string
-		within(t, 2*quickly, "the pods of "+origin.Name+" run", func(ctx context.Context) (err error) {
-			ips, err = podIPs(ctx, origin, "mesh", len(m.list))
-			return err
-		})
+		ips := await(t, 2*quickly, "the pods of "+origin.Name+" run", func(ctx context.Context) ([]string, error) { return podIPs(ctx, origin, "mesh", len(m.list)) })
 		for _, s := range m.list {
 			within(t, quickly, s.Name+" knows each endpoint of "+origin.Name, knowsOnce(s, twinIn(s, origin), ips))
 		}
@@ -181,9 +177,8 @@ func testMeshIdle(t *testing.T, m mesh) {
 		return nil
 	})
 	for _, s := range m.list {
-		namespaces := kubetest.List(t, s.Client().CoreV1().Namespaces())
 		var found []string
-		for _, ns := range namespaces.Items {
+		for _, ns := range kubetest.List(t, s.Client().CoreV1().Namespaces()).Items {
 			if strings.HasPrefix(ns.Name, "mesh") {
 				found = append(found, ns.Name)
 			}
@@ -200,9 +195,8 @@ func testMeshIdle(t *testing.T, m mesh) {
 // onlyOf requires that a namespace, in a cluster, has what is its origin's and no more.
 func (m mesh) onlyOf(t *testing.T, s, origin *site.Site) {
 	t.Helper()
-	cms := kubetest.List(t, s.Client().CoreV1().ConfigMaps(twinIn(s, origin)))
 	var names []string
-	for _, cm := range cms.Items {
+	for _, cm := range kubetest.List(t, s.Client().CoreV1().ConfigMaps(twinIn(s, origin))).Items {
 		names = append(names, cm.Name)
 		if cm.Name == "app" {
 			require.Equal(t, origin.Name, cm.Data["from"])
@@ -256,11 +250,7 @@ func testMeshChange(t *testing.T, m mesh) {
 		require.Equal(t, []string{"update configmaps mesh-rome/app: 200"}, m.writes(t, s, begin))
 	}
 	require.NoError(t, rome.Client().CoreV1().Pods("mesh").Delete(t.Context(), "on-milan", metav1.DeleteOptions{}))
-	var ips []string
-	within(t, quickly, "a pod less", func(ctx context.Context) (err error) {
-		ips, err = podIPs(ctx, rome, "mesh", len(m.list)-1)
-		return err
-	})
+	ips := await(t, quickly, "a pod less", func(ctx context.Context) ([]string, error) { return podIPs(ctx, rome, "mesh", len(m.list)-1) })
 	for _, s := range m.list {
 		within(t, quickly, s.Name+" knows the others", knowsOnce(s, twinIn(s, rome), ips))
 	}

@@ -208,8 +208,7 @@ func (w *world) bare(t *testing.T, namespace, name string, change func(*corev1.P
 	if change != nil {
 		change(&pod.Spec)
 	}
-	pod = kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), pod)
-	return pod
+	return kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), pod)
 }
 
 // placed returns a condition: the pod runs where it is wanted, or cannot be scheduled

@@ -133,9 +133,8 @@ func testUnoffload(t *testing.T, w *world) {
 
 func (w *world) vkubeletBindings(t *testing.T, namespace string) []string {
 	t.Helper()
-	list := kubetest.List(t, w.rome.Client().RbacV1().RoleBindings(namespace), metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
 	var out []string
-	for _, b := range list.Items {
+	for _, b := range kubetest.List(t, w.rome.Client().RbacV1().RoleBindings(namespace), metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel}).Items {
 		out = append(out, b.Name)
 	}
 	return out

@@ -58,11 +58,8 @@ func testOfferedClasses(t *testing.T, w *world) {
 		"plain": {"quick", modes{corev1.ReadWriteOnce}}, "named": {"tape", modes{corev1.ReadWriteMany, corev1.ReadOnlyMany}},
 		"scratch-data": {"tape", modes{corev1.ReadWriteOnce}},
 	} {
-		var have *corev1.PersistentVolumeClaim
-		within(t, 30*time.Second, name+" is there", func(ctx context.Context) (err error) {
-			have, err = there.Get(ctx, name, metav1.GetOptions{})
-			return err
-		})
+		within(t, 30*time.Second, name+" is there", lab.Exists(there, name))
+		have := kubetest.Get(t, there, name)
 		require.Equal(t, want.class, *have.Spec.StorageClassName, name)
 		require.Equal(t, want.modes, have.Spec.AccessModes, name)
 	}

@@ -213,19 +213,12 @@ func testRequestChanges(t *testing.T, w *world) {
 	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
 }
 
-// cordon cordons a simulated node of milan, or takes that back.
-func (w *world) cordon(t *testing.T, n int, unschedulable bool) {
-	t.Helper()
-	body := must(json.Marshal(map[string]any{"spec": map[string]any{"unschedulable": unschedulable}}))(t)
-	kubetest.Patch(t, w.milan.Client().CoreV1().Nodes(), w.milan.SimulatedNodeName(n), types.MergePatchType, body)
-}
-
 func testCapacityChanges(t *testing.T, w *world) {
 	before := lives(t, w.milan.Cluster, "shop-rome")
 	all := w.shared(t)
-	w.cordon(t, 1, true)
+	cordon(t, w.milan, true, w.milan.SimulatedNodeName(1))
 	within(t, quickly, "a node less", gives(w.rome, w.milan, "milan", w.shared(t)))
-	w.cordon(t, 1, false)
+	cordon(t, w.milan, false, w.milan.SimulatedNodeName(1))
 	within(t, quickly, "it is back", gives(w.rome, w.milan, "milan", all))
 
 	// Pods of milan's own, first few, then many.
@@ -238,18 +231,16 @@ func testCapacityChanges(t *testing.T, w *world) {
 	own("few", "4")
 	hold(t, 4*time.Second, "a little changes nothing", gives(w.rome, w.milan, "milan", all))
 	own("many", "36")
-	within(t, quickly, "they are bound", func(ctx context.Context) error {
-		for _, name := range []string{"few", "many"} {
-			if pod, err := w.milan.Client().CoreV1().Pods("own").Get(ctx, name, metav1.GetOptions{}); err != nil || pod.Spec.NodeName == "" {
-				return fmt.Errorf("pod %s is on no node: %w", name, err)
-			}
-		}
-		return nil
-	})
+	within(t, quickly, "they are bound", w.bound(w.milan.Cluster, "own", 2, true))
 	within(t, quickly, "much does", gives(w.rome, w.milan, "milan", w.shared(t)))
 	require.NoError(t, w.milan.Client().CoreV1().Pods("own").DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{}))
 	within(t, quickly, "they are gone", gives(w.rome, w.milan, "milan", all))
 	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
+}
+
+// noOffer returns a condition: neither the consumer nor the provider has the offer.
+func (w *world) noOffer(name string) func(context.Context) error {
+	return lab.Together(isGone(w.rome.Liqod().SharingV1alpha1().ResourceOffers(tenantOfMilan), name), isGone(w.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome), name))
 }
 
 // testSeveralNodes divides the offer, and brings it together again.
@@ -261,14 +252,7 @@ func testSeveralNodes(t *testing.T, w *world) {
 	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi")})
 	vkubeletGoes(t, w.rome, quickly, tenantOfMilan, "milan-2")
 	within(t, quickly, "all of it", gives(w.rome, w.milan, "milan", "10"))
-	within(t, quickly, "the second offer is gone on both sides", func(ctx context.Context) error {
-		for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
-			if err := absent(s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(ctx, "milan-2", metav1.GetOptions{})); err != nil {
-				return err
-			}
-		}
-		return absent(w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Get(ctx, "milan-2", metav1.GetOptions{}))
-	})
+	within(t, quickly, "the second offer is gone on both sides", lab.Together(w.noOffer("milan-2"), isGone(w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome), "milan-2")))
 	within(t, quickly, "the pods run", w.runningThere("shop-rome", 3))
 }
 
@@ -315,20 +299,16 @@ func (w *world) negotiated(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		requests := kubetest.List(t, s.Liqod().SharingV1alpha1().ResourceRequests(""))
-		for _, r := range requests.Items {
+		for _, r := range kubetest.List(t, s.Liqod().SharingV1alpha1().ResourceRequests("")).Items {
 			out[s.Name+" request "+r.Namespace+"/"+r.Name] = r.ResourceVersion
 		}
-		offers := kubetest.List(t, s.Liqod().SharingV1alpha1().ResourceOffers(""))
-		for _, o := range offers.Items {
+		for _, o := range kubetest.List(t, s.Liqod().SharingV1alpha1().ResourceOffers("")).Items {
 			out[s.Name+" offer "+o.Namespace+"/"+o.Name] = o.ResourceVersion
 		}
-		quotas := kubetest.List(t, s.Liqod().OffloadingV1beta1().Quotas(""))
-		for _, q := range quotas.Items {
+		for _, q := range kubetest.List(t, s.Liqod().OffloadingV1beta1().Quotas("")).Items {
 			out[s.Name+" quota "+q.Namespace+"/"+q.Name] = q.ResourceVersion
 		}
-		nodes := kubetest.List(t, s.Liqod().OffloadingV1beta1().VirtualNodes(""))
-		for _, n := range nodes.Items {
+		for _, n := range kubetest.List(t, s.Liqod().OffloadingV1beta1().VirtualNodes("")).Items {
 			out[s.Name+" node "+n.Namespace+"/"+n.Name] = fmt.Sprint(n.Generation)
 		}
 	}
@@ -359,14 +339,7 @@ func testWithdrawn(t *testing.T, w *world) {
 	within(t, quickly, "the consumer's record", peerSays(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused"))
 	within(t, quickly, "the provider's record", peerSays(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "NotAllowed"))
 	within(t, quickly, "no pod is left there", w.runningThere("shop-rome", 0))
-	within(t, quickly, "the offer is gone on both sides", func(ctx context.Context) error {
-		for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
-			if err := absent(s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(ctx, "milan", metav1.GetOptions{})); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	within(t, quickly, "the offer is gone on both sides", w.noOffer("milan"))
 	lets(t, w.milan, "rome", corev1beta1.PeeringYes)
 	require.NoError(t, w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan"))
 	within(t, quickly, "offered again", gives(w.rome, w.milan, "milan", "12"))

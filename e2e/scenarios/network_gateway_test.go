@@ -73,9 +73,8 @@ func (w networkWorld) networkUnavailable(want corev1.ConditionStatus, keep *core
 // podsAtHome returns the pods of home by name.
 func (w networkWorld) podsAtHome(t *testing.T) map[string]corev1.Pod {
 	t.Helper()
-	list := kubetest.List(t, w.rome.Client().CoreV1().Pods(netNamespace))
 	out := map[string]corev1.Pod{}
-	for _, pod := range list.Items {
+	for _, pod := range kubetest.List(t, w.rome.Client().CoreV1().Pods(netNamespace)).Items {
 		out[pod.Name] = pod
 	}
 	return out

@@ -24,8 +24,7 @@ func TestNetworkKept(t *testing.T) {
 	w.peer(t)
 	w.deploy(t)
 	w.reached(t, "with kept addresses")
-	all := must(w.netPods(t.Context()))(t)
-	for _, p := range all {
+	for _, p := range must(w.netPods(t.Context()))(t) {
 		require.Equal(t, p.seen["rome"], p.seen["milan"], p.name)
 	}
 	for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {

@@ -47,8 +47,7 @@ func networkPolicies(t *testing.T, w networkWorld) {
 	w.policyPods(t)
 	w.policyHosts(t)
 	targets := w.policyTargets(t)
-	pods := must(w.netPods(t.Context()))(t)
-	for _, p := range pods {
+	for _, p := range must(w.netPods(t.Context()))(t) {
 		if p.in != "milan" {
 			continue
 		}
@@ -193,8 +192,7 @@ func (w networkWorld) policyTargets(t *testing.T) policyTargets {
 		},
 	}
 	w.policyServers(t, out)
-	pods := must(w.netPods(t.Context()))(t)
-	for _, p := range pods {
+	for _, p := range must(w.netPods(t.Context()))(t) {
 		for _, scheme := range policySchemes() {
 			out.open["pod "+p.name+" of rome in "+p.in+", "+scheme] = fmt.Sprintf(scheme, p.seen["milan"])
 		}
@@ -217,8 +215,7 @@ func (w networkWorld) policyServers(t *testing.T, out policyTargets) {
 			out.closed["kubelet of "+node.Name] = "connect://" + node.Machine.Address + ":10250"
 		}
 	}
-	nodes := kubetest.List(t, core.Nodes(), metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel})
-	for _, node := range nodes.Items {
+	for _, node := range kubetest.List(t, core.Nodes(), metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel}).Items {
 		address := node.Status.Addresses[0].Address
 		inside := netip.MustParsePrefix(node.Spec.PodCIDR).Addr().Next().String()
 		out.closed["node "+node.Name] = "icmp://" + address

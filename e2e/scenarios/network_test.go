@@ -359,13 +359,9 @@ func (w networkWorld) reached(t *testing.T, after string) {
 }
 
 // settled waits until netPods has all pods, and returns them.
-func (w networkWorld) settled(t *testing.T) (pods map[string]netPod) {
+func (w networkWorld) settled(t *testing.T) map[string]netPod {
 	t.Helper()
-	within(t, longest, "every pod is Ready, with an address in each cluster", func(ctx context.Context) (err error) {
-		pods, err = w.netPods(ctx)
-		return err
-	})
-	return pods
+	return await(t, longest, "every pod is Ready, with an address in each cluster", w.netPods)
 }
 
 func networkReached(t *testing.T, w networkWorld) {

@@ -132,14 +132,6 @@ func (w partitionWorld) well(s *site.Site) sight {
 	return out
 }
 
-// other is the cluster on the other side.
-func (w partitionWorld) other(s *site.Site) *site.Site {
-	if s == w.rome {
-		return w.milan
-	}
-	return w.rome
-}
-
 // sees compares what a cluster says. The endpoints of its own pods are always ready.
 func (w partitionWorld) sees(s *site.Site, want sight) func(context.Context) error {
 	return func(ctx context.Context) error {

@@ -35,7 +35,6 @@ func testControllerDown(t *testing.T, w *world) {
 
 	within(t, 20*time.Second, "the provider's controller shows that it runs", lab.Exists(w.milan.Client().CoordinationV1().Leases(tenantOfRome), corev1beta1.ControllerLease))
 	w.milan.Controller.Kill()
-	<-w.milan.Controller.Exited()
 	c.end(t, "ended", "4")
 	c.end(t, "swept", "0")
 	local := c.untilLocal(t, 10*time.Second, "ended", "ends at home without the provider's controller", inPhase(corev1.PodFailed))

@@ -133,7 +133,6 @@ func testVKubeletDown(t *testing.T, w *world) {
 	}
 	vk := w.rome.VKubelet("milan")
 	(*vk).Kill()
-	<-(*vk).Exited()
 	killed := time.Now()
 
 	c.end(t, "ended", "5")

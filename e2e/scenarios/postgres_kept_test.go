@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,8 +63,7 @@ func (w *postgresWorld) onDisk(t *testing.T, bytes string) {
 	t.Helper()
 	have := 0
 	for _, n := range w.full.Nodes(w.milan.Cluster) {
-		files := must(filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile))))(t)
-		for _, file := range files {
+		for _, file := range must(filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile))))(t) {
 			data := must(os.ReadFile(file))(t)
 			if string(data) == bytes+"\n" {
 				have++
@@ -105,13 +103,7 @@ func (w *postgresWorld) follows(t *testing.T, name string) {
 // reads waits until a pod reads some bytes from its volume.
 func (w *postgresWorld) reads(t *testing.T, pod, bytes string) {
 	t.Helper()
-	within(t, 2*longest, pod+" reads its bytes", func(ctx context.Context) error {
-		if err := w.podReady(databases, pod)(ctx); err != nil {
-			return err
-		}
-		read, err := w.rome.Exec(ctx, databases, pod, "cat", bytesFile)
-		return lab.Wrong(err, read != bytes+"\n", "it reads %q", read)
-	})
+	within(t, 2*longest, pod+" reads its bytes", w.hasWritten(databases, pod, bytes))
 }
 
 // postgresConsumerRestored restores rome from a backup that is older than a StatefulSet, its claim and its

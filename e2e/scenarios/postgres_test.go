@@ -106,7 +106,7 @@ func newPostgresWorld(t *testing.T) *postgresWorld {
 func (w *postgresWorld) deployDatabases(t *testing.T) {
 	t.Helper()
 	w.offload(t, databases, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
-	w.cordon(t, "milan-1", true)
+	cordon(t, w.milan, true, "milan-1")
 	c := w.rome.Client()
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: corev1.ServiceSpec{
 		ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": "db"}, Ports: []corev1.ServicePort{{Port: 5432}},
@@ -117,7 +117,7 @@ func (w *postgresWorld) deployDatabases(t *testing.T) {
 		kubetest.Create(t, c.CoreV1().Pods(databases), rowWriter(db))
 	}
 	w.hasRows(t)
-	w.cordon(t, "milan-1", false)
+	cordon(t, w.milan, false, "milan-1")
 	for _, db := range []string{"db-0", "db-1"} {
 		w.places[db] = w.place(t, db)
 	}
@@ -214,15 +214,9 @@ func (w *postgresWorld) hasRows(t *testing.T) {
 	t.Helper()
 	for _, db := range []string{"db-0", "db-1"} {
 		within(t, longest, db+" acknowledges rows", w.acknowledges(t, db))
-		var want []string
-		within(t, longest, db+" has acknowledged", func(ctx context.Context) (err error) {
-			want, err = w.rowsAcknowledged(ctx, db)
-			return err
-		})
-		var said string
-		within(t, longest, db+" reads its rows", func(ctx context.Context) (err error) {
-			said, err = w.rome.Exec(ctx, databases, db, "psql", "-h", "127.0.0.1", "-U", "postgres", "-At", "-c", "select i from numbers")
-			return err
+		want := await(t, longest, db+" has acknowledged", func(ctx context.Context) ([]string, error) { return w.rowsAcknowledged(ctx, db) })
+		said := await(t, longest, db+" reads its rows", func(ctx context.Context) (string, error) {
+			return w.rome.Exec(ctx, databases, db, "psql", "-h", "127.0.0.1", "-U", "postgres", "-At", "-c", "select i from numbers")
 		})
 		have := map[string]bool{}
 		for row := range strings.FieldsSeq(said) {

@@ -178,7 +178,6 @@ func (p *replicaPair) killLeader(t *testing.T, random *rand.Rand, takeOver bool)
 	})
 	defer release()
 	(*target).Kill()
-	<-(*target).Exited()
 	p.leader(t, leader)
 	<-time.After(1500 * time.Millisecond) // it works by what it has listed
 	release()
@@ -268,7 +267,6 @@ func testQuotaUnseen(t *testing.T, w *world, pair *replicaPair) {
 	within(t, 10*time.Second, "the leader fills the Quota without seeing its pods", exist(6))
 	target := pair.replicas[leader]
 	(*target).Kill()
-	<-(*target).Exited()
 	pair.leader(t, leader)
 	hold(t, 4*time.Second, "nothing is added to it", exist(6))
 	release()
@@ -309,7 +307,6 @@ func testQuotaUnderWay(t *testing.T, w *world, pair *replicaPair) {
 	<-sent
 	target := pair.replicas[pair.leader(t, "")]
 	(*target).Kill()
-	<-(*target).Exited()
 	dead.Store(true)
 	a.end(t, "first", "0")
 	a.untilRemote(t, 10*time.Second, "first", "has ended", inPhase(corev1.PodSucceeded))

@@ -166,7 +166,6 @@ func testQuotaOrder(t *testing.T, w *world) {
 // says so early; while it is away the controller does.
 func testQuotaRefused(t *testing.T, w *world) {
 	w.milan.Webhook.Kill()
-	<-w.milan.Webhook.Exited()
 	a := w.quotaFixture(t, "rules", offloadingv1beta1.QuotaSpec{
 		LimitsEnforcement: offloadingv1beta1.EnforcementSoft, Resources: amounts("1", "1Gi"),
 	})

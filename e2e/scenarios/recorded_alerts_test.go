@@ -196,7 +196,6 @@ func (w *alertWorld) providerSilent() alarm {
 		line: `liqod_virtual_node_controller_silent{peer="milan",virtual_node="milan"} 1`,
 		make: func(*testing.T) {
 			w.milan.Controller.Kill()
-			<-w.milan.Controller.Exited()
 		},
 		follow: []followed{{command: "kubectl describe node NODE", fill: map[string]string{"NODE": "milan"}, says: offloadingv1beta1.ReasonControllerSilent}},
 		then:   func(t *testing.T) { require.NoError(t, w.sites.Restart(&w.milan.Controller)) },

@@ -48,27 +48,10 @@ func (w *world) populate(t *testing.T, namespace string, many int) {
 		kubetest.Create(t, core.Secrets(namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s-%d", i)}, StringData: map[string]string{"i": fmt.Sprint(i)}})
 	}
 	twin := namespace + "-rome"
-	within(t, quickly, "everything is reflected", func(ctx context.Context) error {
-		cms, err := w.milan.Client().CoreV1().ConfigMaps(twin).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		secrets, err := w.milan.Client().CoreV1().Secrets(twin).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		svcs, err := w.milan.Client().CoreV1().Services(twin).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		if len(cms.Items) != many+2 || len(secrets.Items) != many || len(svcs.Items) != len(services()) {
-			return fmt.Errorf("%d ConfigMaps, %d Secrets, %d Services", len(cms.Items), len(secrets.Items), len(svcs.Items))
-		}
-		if _, err := w.milan.Client().DiscoveryV1().EndpointSlices(twin).Get(ctx, "plain-byhand", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		return second(w.milan.Client().NetworkingV1().Ingresses(twin).Get(ctx, "web", metav1.GetOptions{}))
-	})
+	remote, all := w.milan.Client(), metav1.ListOptions{}
+	within(t, quickly, "everything is reflected", lab.Together(
+		lab.Number(remote.CoreV1().ConfigMaps(twin), all, many+2), lab.Number(remote.CoreV1().Secrets(twin), all, many), lab.Number(remote.CoreV1().Services(twin), all, len(services())),
+		lab.Exists(remote.DiscoveryV1().EndpointSlices(twin), "plain-byhand"), lab.Exists(remote.NetworkingV1().Ingresses(twin), "web")))
 }
 
 // noWrites requires that the consumer writes nothing to the provider for a while.
@@ -101,7 +84,6 @@ func testReflectionRestart(t *testing.T, w *world) {
 	vk := w.rome.VKubelet("milan")
 	w.kindsFixture(t, "still").missed(t, "down", 2*takeOver, func() {
 		(*vk).Kill()
-		<-(*vk).Exited()
 	}, func() { require.NoError(t, w.sites.Restart(vk)) })
 }
 

@@ -125,7 +125,7 @@ func testIngress(t *testing.T, w *world) {
 
 // addresses collects the addresses of a Service in a cluster, each as often as it is
 // there, and requires that they are ready.
-func addresses(ctx context.Context, slices discoveryGetter, service string) ([]string, error) {
+func addresses(ctx context.Context, slices lab.Lister[*discoveryv1.EndpointSliceList], service string) ([]string, error) {
 	list, err := slices.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
 		return nil, err
@@ -139,10 +139,6 @@ func addresses(ctx context.Context, slices discoveryGetter, service string) ([]s
 		}
 	}
 	return out, nil
-}
-
-type discoveryGetter interface {
-	List(ctx context.Context, opts metav1.ListOptions) (*discoveryv1.EndpointSliceList, error)
 }
 
 // testReflectedEndpoints: both clusters know each endpoint once: the provider's own pods
@@ -159,27 +155,12 @@ func testReflectedEndpoints(t *testing.T, w *world) {
 	}
 	home, remote := w.rome.Client().CoreV1().Services("eps"), w.milan.Client().CoreV1().Services("eps-rome")
 	kubetest.Create(t, home, service("web"))
-	within(t, quickly*2, "the pods run", func(ctx context.Context) error {
-		ips = nil
-		for _, name := range []string{"home", "away"} {
-			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if podReady(pod) != corev1.ConditionTrue {
-				return fmt.Errorf("pod %s: %+v", name, pod.Status)
-			}
-			ips = append(ips, pod.Status.PodIP)
-		}
-		return nil
-	})
+	for _, name := range []string{"home", "away"} {
+		ips = append(ips, untilPod(t, w.rome, quickly*2, "eps", name, "runs", func(p *corev1.Pod) bool { return podReady(p) == corev1.ConditionTrue }).Status.PodIP)
+	}
 	slices.Sort(ips)
 	knows := func(want ...string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			have, err := addresses(ctx, w.milan.Client().DiscoveryV1().EndpointSlices("eps-rome"), "web")
-			slices.Sort(have)
-			return lab.Wrong(err, !slices.Equal(have, want), "milan knows %v, not %v", have, want)
-		}
+		return knowsOnceOf(w.milan, "eps-rome", "web", want)
 	}
 	within(t, quickly, "milan knows each endpoint once", knows(ips...))
 	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods("eps-rome"), "away")

@@ -55,19 +55,13 @@ func anyService() map[string]any {
 // there waits until an object in the provider is as wanted, and returns it.
 func there[T metav1.Object](t *testing.T, what string, get func(context.Context) (T, error), as func(T) bool) T {
 	t.Helper()
-	var found T
-	within(t, quickly, what, func(ctx context.Context) error {
+	return await(t, quickly, what, func(ctx context.Context) (T, error) {
 		obj, err := get(ctx)
-		if err != nil {
-			return err
+		if err == nil && !as(obj) {
+			err = fmt.Errorf("%s is not as wanted: %+v", obj.GetName(), obj)
 		}
-		if !as(obj) {
-			return fmt.Errorf("%s is not as wanted: %+v", obj.GetName(), obj)
-		}
-		found = obj
-		return nil
+		return obj, err
 	})
-	return found
 }
 
 // away waits until an object is not in the provider.

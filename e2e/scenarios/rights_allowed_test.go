@@ -107,9 +107,8 @@ func allowed(t *testing.T, w *world) {
 // policiesOf are the names of liqod's admission policies in a cluster.
 func policiesOf(t *testing.T, s *site.Site) []string {
 	t.Helper()
-	list := kubetest.List(t, s.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies())
 	var names []string
-	for _, p := range list.Items {
+	for _, p := range kubetest.List(t, s.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()).Items {
 		if strings.HasPrefix(p.Name, "liqod-") {
 			names = append(names, p.Name)
 		}
@@ -134,9 +133,13 @@ func podAndClaim(t *testing.T, w *world) {
 	spec := podSpec("sim/web:1")
 	spec.NodeName = "milan"
 	kubetest.Create(t, home.Pods("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "allowed"}, Spec: spec})
-	within(t, longest, "the pod is in the provider", func(ctx context.Context) error {
-		return second(w.milan.Client().CoreV1().Pods(twinOfRome).Get(ctx, "allowed", metav1.GetOptions{}))
-	})
+	within(t, longest, "the pod is in the provider", lab.Exists(w.milan.Client().CoreV1().Pods(twinOfRome), "allowed"))
+}
+
+func dryPatches[T any](c lab.Patcher[T], name string, kind types.PatchType, body string, sub ...string) attempt {
+	return func(ctx context.Context) error {
+		return second(c.Patch(ctx, name, kind, []byte(body), dryPatch, sub...))
+	}
 }
 
 // api is what a typed client of one kind reads and updates.
@@ -158,33 +161,22 @@ func unchanged[T any](ctx context.Context, c, reader api[T], name string) error 
 
 func peerWrites(peer kubernetes.Interface) map[string]attempt {
 	own := metav1.ObjectMeta{Name: "allowed-too", Labels: map[string]string{"offloading.liqo.io/origin": "rome"}}
+	claim := func(source *corev1.TypedLocalObjectReference, later *corev1.TypedObjectReference) attempt {
+		it := claimOf("x")
+		it.ObjectMeta, it.Spec.DataSource, it.Spec.DataSourceRef = own, source, later
+		return lab.Creates(peer.CoreV1().PersistentVolumeClaims(twinOfRome), it, dryCreate)
+	}
 	return map[string]attempt{
-		"a claim": func(ctx context.Context) error {
-			claim := claimOf("x")
-			claim.ObjectMeta = own
-			return second(peer.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, claim, dryCreate))
-		},
-		"a claim with the data of another one": func(ctx context.Context) error {
-			claim := claimOf("x")
-			claim.ObjectMeta = own
-			claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
-			return second(peer.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, claim, dryCreate))
-		},
-		"a claim with a data source by the later field": func(ctx context.Context) error {
-			claim := claimOf("x")
-			claim.ObjectMeta = own
-			claim.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
-			return second(peer.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, claim, dryCreate))
-		},
+		"a claim":                              claim(nil, nil),
+		"a claim with the data of another one": claim(&corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}, nil),
+		"a claim with a data source by the later field": claim(nil, &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}),
 		"a Secret": lab.Creates(peer.CoreV1().Secrets(twinOfRome), &corev1.Secret{ObjectMeta: own, Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil}}, dryCreate),
 		"an Ingress without a class": func(ctx context.Context) error {
 			ing := ingressOf("x", "")
 			ing.ObjectMeta = own
 			return second(peer.NetworkingV1().Ingresses(twinOfRome).Create(ctx, ing, dryCreate))
 		},
-		"the renewal of its heartbeat": func(ctx context.Context) error {
-			return second(peer.CoordinationV1().Leases(tenantOfRome).Patch(ctx, "liqod-heartbeat", types.MergePatchType, []byte(`{"spec":{"renewTime":"2026-01-02T03:04:05.000006Z"}}`), dryPatch))
-		},
+		"the renewal of its heartbeat": dryPatches(peer.CoordinationV1().Leases(tenantOfRome), "liqod-heartbeat", types.MergePatchType, `{"spec":{"renewTime":"2026-01-02T03:04:05.000006Z"}}`),
 	}
 }
 
@@ -197,29 +189,21 @@ func vkubeletWrites(vk kubernetes.Interface) map[string]attempt {
 				InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: strings.TrimPrefix(namespace, "default"), Name: name}}, dryCreate))
 		}
 	}
-	patch := []byte(`{"metadata":{"annotations":{"a":"1"}}}`)
+	const patch = `{"metadata":{"annotations":{"a":"1"}}}`
 	return map[string]attempt{
-		"its Node": func(ctx context.Context) error {
-			return second(core.Nodes().Patch(ctx, "milan", merge, patch, dryPatch))
-		},
-		"its Node's status": func(ctx context.Context) error {
-			return second(core.Nodes().Patch(ctx, "milan", merge, []byte(`{"status":{"nodeInfo":{"kernelVersion":"x"}}}`), dryPatch, "status"))
-		},
+		"its Node":          dryPatches(core.Nodes(), "milan", merge, patch),
+		"its Node's status": dryPatches(core.Nodes(), "milan", merge, `{"status":{"nodeInfo":{"kernelVersion":"x"}}}`, "status"),
 		"a volume of a claim in its provider": func(ctx context.Context) error {
 			v := evilVolume("/var/lib/liqod/in-the-provider", "milan")
 			v.Name = "pvc-" + string(v.Spec.ClaimRef.UID)
 			return second(core.PersistentVolumes().Create(ctx, v, dryCreate))
 		},
-		"a claim that it provisions": func(ctx context.Context) error {
-			return second(core.PersistentVolumeClaims("shop").Patch(ctx, "allowed", merge, patch, dryPatch))
-		},
-		"the size of such a claim": func(ctx context.Context) error {
-			return second(core.PersistentVolumeClaims("shop").Patch(ctx, "allowed", merge, []byte(`{"status":{"capacity":{"storage":"2Gi"}}}`), dryPatch, "status"))
-		},
-		"an event about a claim":  event("shop", "PersistentVolumeClaim", "allowed"),
-		"an event about its Node": event("default", "Node", "milan"),
-		"an event about a volume": event("default", "PersistentVolume", "pvc-1"),
-		"its Node's Lease":        func(ctx context.Context) error { return unchanged(ctx, nodeLeases, nodeLeases, "milan") },
+		"a claim that it provisions": dryPatches(core.PersistentVolumeClaims("shop"), "allowed", merge, patch),
+		"the size of such a claim":   dryPatches(core.PersistentVolumeClaims("shop"), "allowed", merge, `{"status":{"capacity":{"storage":"2Gi"}}}`, "status"),
+		"an event about a claim":     event("shop", "PersistentVolumeClaim", "allowed"),
+		"an event about its Node":    event("default", "Node", "milan"),
+		"an event about a volume":    event("default", "PersistentVolume", "pvc-1"),
+		"its Node's Lease":           func(ctx context.Context) error { return unchanged(ctx, nodeLeases, nodeLeases, "milan") },
 		"the Lease by which the vkubelets of a provider agree on who reflects": func(ctx context.Context) error { return unchanged(ctx, leases, leases, "reflection") },
 	}
 }
@@ -228,12 +212,8 @@ func controllerWrites(home, provider kubernetes.Interface) map[string]attempt {
 	merge := types.MergePatchType
 	twin := metav1.ObjectMeta{Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}
 	return map[string]attempt{
-		"the cordon of a virtual node": func(ctx context.Context) error {
-			return second(home.CoreV1().Nodes().Patch(ctx, "milan", merge, []byte(`{"spec":{"unschedulable":true}}`), dryPatch))
-		},
-		"the mark of an offloaded namespace": func(ctx context.Context) error {
-			return second(home.CoreV1().Namespaces().Patch(ctx, "shop", merge, []byte(`{"metadata":{"labels":{"liqo.io/scheduling-enabled":null}}}`), dryPatch))
-		},
+		"the cordon of a virtual node":       dryPatches(home.CoreV1().Nodes(), "milan", merge, `{"spec":{"unschedulable":true}}`),
+		"the mark of an offloaded namespace": dryPatches(home.CoreV1().Namespaces(), "shop", merge, `{"metadata":{"labels":{"liqo.io/scheduling-enabled":null}}}`),
 		"a tenant namespace": func(ctx context.Context) error {
 			return second(home.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-berlin", Labels: map[string]string{
 				"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": "berlin", "pod-security.kubernetes.io/enforce": "restricted"}}}, dryCreate))
@@ -261,9 +241,7 @@ func unlessThere(err error) error {
 
 func writesOfPods(vk, peer, provider kubernetes.Interface) map[string]attempt {
 	patch := func(kind types.PatchType, body string, sub ...string) attempt {
-		return func(ctx context.Context) error {
-			return second(vk.CoreV1().Pods("shop").Patch(ctx, "allowed", kind, []byte(body), dryPatch, sub...))
-		}
+		return dryPatches(vk.CoreV1().Pods("shop"), "allowed", kind, body, sub...)
 	}
 	return map[string]attempt{
 		"the status of its pod":                patch(types.MergePatchType, `{"status":{"message":"x"}}`, "status"),

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -68,7 +67,7 @@ func orphan(t *testing.T, w *world) {
 	shadows := p.liqod.OffloadingV1beta1().ShadowPods(twin)
 	kubetest.Create(t, shadows, shadow)
 	pods := p.milan.Client().CoreV1().Pods(twin)
-	within(t, longest, "the pod is there", func(ctx context.Context) error { return second(pods.Get(ctx, "freed", metav1.GetOptions{})) })
+	within(t, longest, "the pod is there", lab.Exists(pods, "freed"))
 	free := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}
 	err := shadows.Delete(ctx, "freed", free)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -77,7 +76,7 @@ func orphan(t *testing.T, w *world) {
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 
 	require.NoError(t, p.milan.Liqod().OffloadingV1beta1().ShadowPods(twin).Delete(ctx, "freed", free))
-	within(t, longest, "the pod goes nevertheless", func(ctx context.Context) error { return absent(pods.Get(ctx, "freed", metav1.GetOptions{})) })
+	within(t, longest, "the pod goes nevertheless", isGone(pods, "freed"))
 }
 
 // keptTwins: a twin of paris is kept for its volumes when the peering ends. Another cluster, which
@@ -95,16 +94,9 @@ func keptTwins(t *testing.T, w *world) {
 	records := w.milan.Liqod().CoreV1beta1().ForeignClusters()
 	require.NoError(t, records.Delete(ctx, "paris", metav1.DeleteOptions{}))
 	require.NoError(t, core.Namespaces().Delete(ctx, tenantOfParis, metav1.DeleteOptions{})) // as unpeer does
-	within(t, longest, "the peering is gone, and its twin kept", func(ctx context.Context) error {
-		if err := absent(records.Get(ctx, "paris", metav1.GetOptions{})); err != nil {
-			return err
-		}
-		if err := absent(core.Namespaces().Get(ctx, tenantOfParis, metav1.GetOptions{})); err != nil {
-			return err
-		}
-		ns, err := core.Namespaces().Get(ctx, twin, metav1.GetOptions{})
-		return lab.Wrong(err, ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == "", "annotations are %v", ns.Annotations)
-	})
+	within(t, longest, "the peering is gone, and its twin kept", lab.Together(isGone(records, "paris"), isGone(core.Namespaces(), tenantOfParis), lab.Is(core.Namespaces(), twin, func(ns *corev1.Namespace) bool {
+		return ns.Annotations[offloadingv1beta1.DataKeptAnnotation] != ""
+	})))
 
 	require.NoError(t, w.milan.Apply(ctx, []byte(anotherPeer("shop", twinOfParis))))
 	other := asParis(t, w)

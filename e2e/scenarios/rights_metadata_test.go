@@ -12,7 +12,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/liqod/liqod/e2e/lab"
@@ -83,8 +82,7 @@ func goingAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta)
 func chartPeerMetadata(t *testing.T, plain rendered) {
 	sent := map[string]bool{}
 	for _, obj := range plain.ofKind("MutatingWebhookConfiguration") {
-		var configuration admissionregistrationv1.MutatingWebhookConfiguration
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &configuration))
+		configuration := typed[admissionregistrationv1.MutatingWebhookConfiguration](t, obj)
 		for _, hook := range configuration.Webhooks {
 			if hook.Name != "metadata.mutate.liqo.io" {
 				continue
@@ -102,8 +100,7 @@ func chartPeerMetadata(t *testing.T, plain rendered) {
 		if obj.GetName() != "liqod-peer-twin" {
 			continue
 		}
-		var role rbacv1.ClusterRole
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &role))
+		role := typed[rbacv1.ClusterRole](t, obj)
 		for _, rule := range role.Rules {
 			if rule.APIGroups[0] == "offloading.liqo.io" || !slices.Contains(rule.Verbs, "patch") {
 				continue

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -149,15 +148,12 @@ func forced(t *testing.T, p attacker) {
 func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 	shadow := shadowPod(name)
 	tc.change(shadow)
-	_, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(t.Context(), shadow, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), shadow)
 	var pod *corev1.Pod
-	within(t, 30*time.Second, "the pod runs, without what it may not have", func(ctx context.Context) error {
-		if pod, err = p.core.CoreV1().Pods(twinOfRome).Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		return lab.Wrong(nil, pod.Status.Phase != corev1.PodRunning, "pod is %s: %+v", pod.Status.Phase, pod.Status.Conditions)
-	})
+	within(t, 30*time.Second, "the pod runs, without what it may not have", lab.Is(p.core.CoreV1().Pods(twinOfRome), name, func(have *corev1.Pod) bool {
+		pod = have
+		return have.Status.Phase == corev1.PodRunning
+	}))
 	tc.check(t, pod)
 	uid := pod.UID
 
@@ -172,12 +168,10 @@ func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 	}
 	changed.Annotations["seen"] = "yes"
 	kubetest.Update(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), changed)
-	within(t, 30*time.Second, "the change has arrived, without what it may not have", func(ctx context.Context) error {
-		if pod, err = p.core.CoreV1().Pods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		return lab.Wrong(nil, pod.Annotations["seen"] != "yes", "annotations are %v", pod.Annotations)
-	})
+	within(t, 30*time.Second, "the change has arrived, without what it may not have", lab.Is(p.core.CoreV1().Pods(twinOfRome), later.Name, func(have *corev1.Pod) bool {
+		pod = have
+		return have.Annotations["seen"] == "yes"
+	}))
 	tc.check(t, pod)
 	first := kubetest.Get(t, p.core.CoreV1().Pods(twinOfRome), name)
 	require.Equal(t, uid, first.UID)

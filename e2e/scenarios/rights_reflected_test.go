@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -32,8 +31,7 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	admin := p.milan.Client()
 	kubetest.Create(t, admin.CoreV1().ConfigMaps(twinOfRome), &corev1.ConfigMap{ObjectMeta: theirs})
 	kubetest.Create(t, admin.CoreV1().Secrets(twinOfRome), &corev1.Secret{ObjectMeta: theirs})
-	claimSpec := corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("disk"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
+	claimSpec := claimOf("").Spec
 	kubetest.Create(t, admin.CoreV1().PersistentVolumeClaims(twinOfRome), &corev1.PersistentVolumeClaim{ObjectMeta: theirs, Spec: claimSpec})
 	// Its own it may write: what is forbidden below is not so for want of rights.
 	configs, secrets, services := p.core.CoreV1().ConfigMaps(twinOfRome), p.core.CoreV1().Secrets(twinOfRome), p.core.CoreV1().Services(twinOfRome)
@@ -56,6 +54,11 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 
 	patch := func(name, body string) attempt {
 		return lab.Patches(configs, name, types.MergePatchType, []byte(body))
+	}
+	claim := func(change func(*corev1.PersistentVolumeClaimSpec)) attempt {
+		it := &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: *claimSpec.DeepCopy()}
+		change(&it.Spec)
+		return lab.Creates(claims, it)
 	}
 	attempts := map[string]attempt{
 		"ConfigMap without origin": lab.Creates(configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
@@ -80,31 +83,15 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 			return second(secrets.Create(ctx, s, metav1.CreateOptions{}))
 		},
-		"claim without origin": lab.Creates(claims, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}),
-		"claim without class": func(ctx context.Context) error {
-			spec := *claimSpec.DeepCopy()
-			spec.StorageClassName = nil
-			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
-		},
-		"claim of a volume that is there already": func(ctx context.Context) error {
-			spec := *claimSpec.DeepCopy()
-			spec.StorageClassName = ptr.To("")
-			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
-		},
-		"claim of a volume of others": func(ctx context.Context) error {
-			spec := *claimSpec.DeepCopy()
-			spec.VolumeName = "pv-of-others"
-			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
-		},
-		"claim that selects among volumes": func(ctx context.Context) error {
-			spec := *claimSpec.DeepCopy()
-			spec.Selector = &metav1.LabelSelector{}
-			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
-		},
-		"deletion of the provider's claim": func(ctx context.Context) error { return claims.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
-		"the provider's claim":             lab.Patches(claims, "theirs", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"evil"}}}`)),
-		"another address on what has one":  lab.Patches(services, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9","192.0.2.10"]}}`)),
-		"external address on its own":      lab.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`)),
+		"claim without origin":                    lab.Creates(claims, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}),
+		"claim without class":                     claim(func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = nil }),
+		"claim of a volume that is there already": claim(func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = ptr.To("") }),
+		"claim of a volume of others":             claim(func(s *corev1.PersistentVolumeClaimSpec) { s.VolumeName = "pv-of-others" }),
+		"claim that selects among volumes":        claim(func(s *corev1.PersistentVolumeClaimSpec) { s.Selector = &metav1.LabelSelector{} }),
+		"deletion of the provider's claim":        func(ctx context.Context) error { return claims.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
+		"the provider's claim":                    lab.Patches(claims, "theirs", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"evil"}}}`)),
+		"another address on what has one":         lab.Patches(services, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9","192.0.2.10"]}}`)),
+		"external address on its own":             lab.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`)),
 	}
 	maps.Copy(attempts, classAttempts(p, own, claimSpec))
 	maps.Copy(attempts, serviceAttempts(p, own))
@@ -293,8 +280,7 @@ func laterHost(t *testing.T, w *world) {
 	create := func(s *site.Site, namespace string) *networkingv1.Ingress {
 		ing := ingressOf("later", "")
 		ing.Spec.DefaultBackend, ing.Spec.Rules = nil, []networkingv1.IngressRule{{Host: "later.example.com"}}
-		ing = kubetest.Create(t, s.Client().NetworkingV1().Ingresses(namespace), ing)
-		return ing
+		return kubetest.Create(t, s.Client().NetworkingV1().Ingresses(namespace), ing)
 	}
 	create(w.milan, "default")
 	local := create(w.rome, "shop")

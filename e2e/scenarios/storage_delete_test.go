@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -24,7 +23,7 @@ func testSecondPod(t *testing.T, w *world) {
 	spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods("disks"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Spec: spec})
-	within(t, 30*time.Second, "a second pod of the claim runs", w.storageReady("disks", "reader"))
+	within(t, 30*time.Second, "a second pod of the claim runs", w.podReady("disks", "reader"))
 	pod := kubetest.Get(t, w.rome.Client().CoreV1().Pods("disks"), "reader")
 	require.Equal(t, "milan", pod.Spec.NodeName)
 	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").Delete(t.Context(), "reader", metav1.DeleteOptions{}))
@@ -63,9 +62,7 @@ func testDataAway(t *testing.T, w *world) {
 	pods, kept := w.rome.Client().CoreV1().Pods("disks"), w.claimUID(t, "disks-rome", "data-db-0")
 	before := kubetest.Get(t, pods, "db-0")
 	w.milan.Proxied().Drop()
-	within(t, time.Minute, "the virtual node is NotReady", func(ctx context.Context) error {
-		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
-	})
+	within(t, time.Minute, "the virtual node is NotReady", w.node("milan", corev1.ConditionFalse))
 	require.NoError(t, pods.Delete(t.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	within(t, 30*time.Second, "the next pod waits", lab.Is(pods, "db-0", func(pod *corev1.Pod) bool {
 		return pod.UID != before.UID && pod.Spec.NodeName == ""
@@ -73,7 +70,7 @@ func testDataAway(t *testing.T, w *world) {
 	within(t, 30*time.Second, "it says for what", w.says(w.rome, []string{"status", "-n", "disks"}, 1,
 		`PersistentVolumeClaim data-db-0 (class "liqo") has its data in cluster milan, whose virtual node milan is not Ready: the pod waits for it`))
 	w.milan.Proxied().Pass()
-	within(t, time.Minute, "it returns to its data", w.storageReady("disks", "db-0"))
+	within(t, time.Minute, "it returns to its data", w.podReady("disks", "db-0"))
 	require.Equal(t, kept, w.claimUID(t, "disks-rome", "data-db-0"))
 }
 
@@ -88,12 +85,7 @@ func (w *world) claimGone(t *testing.T, namespace, twin, name string) {
 
 // dataGone looks for neither a claim in the provider nor a volume here.
 func (w *world) dataGone(twin string, claim *corev1.PersistentVolumeClaim) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := absent(w.milan.Client().CoreV1().PersistentVolumeClaims(twin).Get(ctx, claim.Name, metav1.GetOptions{})); err != nil {
-			return err
-		}
-		return absent(w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}))
-	}
+	return lab.Together(isGone(w.milan.Client().CoreV1().PersistentVolumeClaims(twin), claim.Name), isGone(w.rome.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName))
 }
 
 func testDeletedByName(t *testing.T, w *world) {
@@ -105,16 +97,9 @@ func testDeletedByName(t *testing.T, w *world) {
 // twinKept waits until a twin is kept, and requires its data and nothing that runs.
 func (w *world) twinKept(t *testing.T, twin, claim string, uid types.UID) {
 	t.Helper()
-	within(t, 30*time.Second, "the twin is kept", func(ctx context.Context) error {
-		ns, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, twin, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" || ns.DeletionTimestamp != nil {
-			return fmt.Errorf("it is not marked: %v", ns.ObjectMeta)
-		}
-		return lab.Number(w.milan.Client().CoreV1().Pods(twin), metav1.ListOptions{}, 0)(ctx)
-	})
+	within(t, 30*time.Second, "the twin is kept", lab.Together(lab.Is(w.milan.Client().CoreV1().Namespaces(), twin, func(ns *corev1.Namespace) bool {
+		return ns.Annotations[offloadingv1beta1.DataKeptAnnotation] != "" && ns.DeletionTimestamp == nil
+	}), lab.Number(w.milan.Client().CoreV1().Pods(twin), metav1.ListOptions{}, 0)))
 	require.Equal(t, uid, w.claimUID(t, twin, claim))
 }
 
@@ -133,7 +118,7 @@ func testUnoffloadKeeps(t *testing.T, w *world) {
 	w.pastes(t, w.milan, kept.Get, "")
 	w.listedAs(t, w.milan, "disks", "data-db-0", "bound")
 	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	within(t, 60*time.Second, "the pods are back with their data", w.storageReady("disks", "db-0"))
+	within(t, 60*time.Second, "the pods are back with their data", w.podReady("disks", "db-0"))
 	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
 }
@@ -164,18 +149,14 @@ func testAdoption(t *testing.T, w *world) {
 	uid := w.claimUID(t, "disks-rome", "data-db-0")
 	require.NotEmpty(t, uid)
 	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	_, err := w.rome.Client().AppsV1().StatefulSets("disks").Create(t.Context(), statefulSet("db", 1), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets("disks"), statefulSet("db", 1))
 	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
-	var local *corev1.PersistentVolumeClaim
-	within(t, 30*time.Second, "the claim is made", func(ctx context.Context) error {
-		local, err = claims.Get(ctx, "data-db-0", metav1.GetOptions{})
-		return err
-	})
+	within(t, 30*time.Second, "the claim is made", lab.Exists(claims, "data-db-0"))
+	local := kubetest.Get(t, claims, "data-db-0")
 	w.eventAbout(t, local, "RemoteVolumeTaken", "keeps the data of an earlier PersistentVolumeClaim of this name")
 	require.Error(t, w.claimBound("data-db-0")(t.Context()), "it waits")
 	w.pastes(t, w.rome, w.keptOf(t, w.rome, "data-db-0").Get, "")
-	within(t, 60*time.Second, "its pod runs with the data", w.storageReady("disks", "db-0"))
+	within(t, 60*time.Second, "its pod runs with the data", w.podReady("disks", "db-0"))
 	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
 	w.namespaceDeleted(t, "disks")

@@ -128,13 +128,7 @@ func (w *moveWorld) end(t *testing.T, name string) {
 	t.Helper()
 	pods := w.rome.Client().CoreV1().Pods(moveNamespace)
 	require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	within(t, longest, name+" is gone", func(ctx context.Context) error {
-		_, err := pods.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return errors.Join(err, errors.New("it is there"))
-	})
+	within(t, longest, name+" is gone", isGone(pods, name))
 }
 
 // fill creates the claim with its first pod in milan, and writes files of many kinds there.
@@ -171,8 +165,7 @@ func (w *moveWorld) folder(t *testing.T, s *site.Site) string {
 	t.Helper()
 	var out []string
 	for _, n := range w.full.Nodes(s.Cluster) {
-		entries := must(os.ReadDir(n.Volumes()))(t)
-		for _, e := range entries {
+		for _, e := range must(os.ReadDir(n.Volumes()))(t) {
 			out = append(out, filepath.Join(n.Volumes(), e.Name()))
 		}
 	}
@@ -280,9 +273,7 @@ func moveRefused(t *testing.T, w *moveWorld) {
 func (w *moveWorld) ready(t *testing.T) {
 	t.Helper()
 	for _, provider := range w.list[1:] {
-		within(t, longest, provider.Name+" is Ready", func(ctx context.Context) error {
-			return w.rome.WaitVirtualNode(ctx, provider.Name, corev1.ConditionTrue)
-		})
+		within(t, longest, provider.Name+" is Ready", w.node(provider.Name, corev1.ConditionTrue))
 	}
 }
 

@@ -31,7 +31,7 @@ func testEphemeralVolume(t *testing.T, w *world) {
 	kubetest.Create(t, pods, onVirtualNodes("scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: template.Spec},
 	}}))
-	within(t, 30*time.Second, "it runs with its volume", w.storageReady("disks", "scratch"))
+	within(t, 30*time.Second, "it runs with its volume", w.podReady("disks", "scratch"))
 	w.requireVolume(t, "disks", "disks-rome", "scratch-data")
 	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods("disks-rome"), "scratch")
 	require.Equal(t, "scratch-data", there.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
@@ -48,7 +48,7 @@ func testDataOfAnother(t *testing.T, w *world) {
 	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "reused"}}
 	w.chosenClaim(t, "reused")
 	kubetest.Create(t, pods, onVirtualNodes("user", source))
-	within(t, 30*time.Second, "a pod writes its data", w.storageReady("disks", "user"))
+	within(t, 30*time.Second, "a pod writes its data", w.podReady("disks", "user"))
 	require.NoError(t, pods.Delete(t.Context(), "user", metav1.DeleteOptions{}))
 	earlier := w.claimUID(t, "disks-rome", "reused")
 	claim := kubetest.Get(t, claims, "reused")

@@ -103,14 +103,6 @@ func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
 	}
 }
 
-func (w *world) storageReady(namespace, name string) func(context.Context) error {
-	return lab.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool {
-		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
-	})
-}
-
 // claimUID is the UID of a claim of the provider; empty when there is none.
 func (w *world) claimUID(t *testing.T, twin, name string) types.UID {
 	t.Helper()
@@ -133,7 +125,7 @@ func testStorage(t *testing.T, w *world) {
 	sets := w.rome.Client().AppsV1().StatefulSets("disks")
 	kubetest.Create(t, sets, statefulSet("db", 2))
 	for _, pod := range []string{"db-0", "db-1"} {
-		within(t, 30*time.Second, pod+" runs with its volume", w.storageReady("disks", pod))
+		within(t, 30*time.Second, pod+" runs with its volume", w.podReady("disks", pod))
 	}
 	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
 	t.Run("Events", func(t *testing.T) { testStorageEvents(t, w) })
@@ -199,7 +191,7 @@ func testNoStorage(t *testing.T, w *world) {
 // testStorageComes: the scheduler tries again once the virtual node has classes.
 func testStorageComes(t *testing.T, w *world) {
 	c := w.rome.Client()
-	within(t, longest, "the pod runs with its volume", w.storageReady("dry", "db-0"))
+	within(t, longest, "the pod runs with its volume", w.podReady("dry", "db-0"))
 	require.NoError(t, c.AppsV1().StatefulSets("dry").Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, c.CoreV1().PersistentVolumeClaims("dry").Delete(t.Context(), "data-db-0", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "the volume goes with its claim", lab.Number(c.CoreV1().PersistentVolumes(), metav1.ListOptions{}, 0))
@@ -231,11 +223,9 @@ func testStorageRestart(t *testing.T, w *world) {
 	before := w.claimUID(t, "disks-rome", "data-db-0")
 	versions := w.storageVersions(t)
 	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
-	within(t, 20*time.Second, "the vkubelet leads again", func(ctx context.Context) error {
-		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue)
-	})
+	within(t, 20*time.Second, "the vkubelet leads again", w.node("milan", corev1.ConditionTrue))
 	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets("disks"), statefulSet("late", 1))
-	within(t, 30*time.Second, "another volume is provisioned", w.storageReady("disks", "late-0"))
+	within(t, 30*time.Second, "another volume is provisioned", w.podReady("disks", "late-0"))
 	for name, version := range w.storageVersions(t) {
 		if before, had := versions[name]; had {
 			require.Equal(t, before, version, name)
@@ -248,13 +238,11 @@ func (w *world) storageVersions(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for namespace, c := range map[string]*lab.Cluster{"disks": w.rome.Cluster, "disks-rome": w.milan.Cluster} {
-		claims := kubetest.List(t, c.Client().CoreV1().PersistentVolumeClaims(namespace))
-		for _, claim := range claims.Items {
+		for _, claim := range kubetest.List(t, c.Client().CoreV1().PersistentVolumeClaims(namespace)).Items {
 			out[namespace+"/"+claim.Name] = claim.ResourceVersion
 		}
 	}
-	volumes := kubetest.List(t, w.rome.Client().CoreV1().PersistentVolumes())
-	for _, v := range volumes.Items {
+	for _, v := range kubetest.List(t, w.rome.Client().CoreV1().PersistentVolumes()).Items {
 		out["volume "+v.Name] = v.ResourceVersion
 	}
 	return out

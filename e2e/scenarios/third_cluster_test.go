@@ -59,14 +59,8 @@ func newHubWorld(t *testing.T, of site.World) hubWorld {
 	if *all && of.CNI == "" {
 		of.Clusters, of.RealNodes = append(of.Clusters, "paris"), append(of.RealNodes, 1)
 	}
-	sites, list := of.Start(t)
-	t.Cleanup(func() { site.LogPods(t, list...) })
-	var prepared errgroup.Group
-	for _, s := range list {
-		prepared.Go(func() error { return sites.Full.ApplyCoreDNS(t.Context(), s.Cluster) })
-	}
-	require.NoError(t, prepared.Wait())
-	return hubWorld{sites, list[0], list[:3], list[3:]}
+	pair, list := startNetwork(t, of)
+	return hubWorld{pair.sites, list[0], list[:3], list[3:]}
 }
 
 // share makes the others providers of rome, and runs a pod of a shared namespace in each cluster.
@@ -197,13 +191,9 @@ func (w hubWorld) pods(ctx context.Context) (map[string]netPod, error) {
 }
 
 // settled waits until each cluster knows all pods as ready, and returns them.
-func (w hubWorld) settled(t *testing.T) (pods map[string]netPod) {
+func (w hubWorld) settled(t *testing.T) map[string]netPod {
 	t.Helper()
-	within(t, longest, "each cluster knows all pods", func(ctx context.Context) (err error) {
-		pods, err = w.pods(ctx)
-		return err
-	})
-	return pods
+	return await(t, longest, "each cluster knows all pods", w.pods)
 }
 
 // reached: each pod reaches each by the names of Services and by the addresses that its cluster shows.
@@ -241,17 +231,7 @@ func (w hubWorld) asks(ctx context.Context, s *site.Site, address string) error 
 func (w hubWorld) shared(t *testing.T) {
 	milan, turin := w.list[1], w.list[2]
 	pods := w.settled(t)
-	var own []corev1.PodIP
-	within(t, longest, "the pod of another namespace runs", func(ctx context.Context) error {
-		p, err := turin.Client().CoreV1().Pods(w.twin(turin, netApart)).Get(ctx, "turin", metav1.GetOptions{})
-		if err == nil && podReady(p) != corev1.ConditionTrue {
-			err = fmt.Errorf("it is not Ready: %+v", p.Status)
-		}
-		if err == nil {
-			own = p.Status.PodIPs
-		}
-		return err
-	})
+	own := untilPod(t, turin, longest, w.twin(turin, netApart), "turin", "of another namespace runs", podRunning).Status.PodIPs
 	here := kubetest.Get(t, w.rome.Client().CoreV1().Pods(netApart), "turin")
 	require.Len(t, here.Status.PodIPs, len(own))
 	for i, seen := range pods["turin"].addresses("milan") {

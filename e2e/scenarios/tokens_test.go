@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -131,15 +130,9 @@ func (w *world) createRunning(t *testing.T, pods ...*corev1.Pod) {
 	for _, pod := range pods {
 		kubetest.Create(t, w.rome.Client().CoreV1().Pods(cashiers), pod)
 	}
-	within(t, 30*time.Second, "the pods run", func(ctx context.Context) error {
-		for _, pod := range pods {
-			have, err := w.rome.Client().CoreV1().Pods(cashiers).Get(ctx, pod.Name, metav1.GetOptions{})
-			if err != nil || have.Status.Phase != corev1.PodRunning {
-				return fmt.Errorf("pod %s: %v: %w", pod.Name, have.Status, err)
-			}
-		}
-		return nil
-	})
+	for _, pod := range pods {
+		within(t, 30*time.Second, pod.Name+" runs", lab.Is(w.rome.Client().CoreV1().Pods(cashiers), pod.Name, inPhase(corev1.PodRunning)))
+	}
 }
 
 func (w *world) deletePods(t *testing.T, names ...string) {
@@ -174,10 +167,7 @@ func TestTokens(t *testing.T) {
 		// The API server remembers for 10 s whom it has let in.
 		within(t, 20*time.Second, "a dead token is rejected", w.rejected(token))
 	}
-	within(t, longest, "the virtual node is gone", func(ctx context.Context) error {
-		return errors.Join(absent(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})),
-			absent(w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})))
-	})
+	within(t, longest, "the virtual node is gone", lab.Together(isGone(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan"), isGone(w.rome.Client().CoreV1().Nodes(), "milan")))
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan"}))
@@ -337,13 +327,7 @@ func tokenRightsTaken(t *testing.T, w *tokenWorld) {
 	p := *w.rome.VKubelet("milan")
 	p.Pause()
 	require.NoError(t, w.rome.Client().RbacV1().RoleBindings(cashiers).Delete(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milan:milan", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "what the token is bound to is collected", func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().Secrets(cashiers).Get(ctx, secret.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", err)
-	})
+	within(t, 30*time.Second, "what the token is bound to is collected", isGone(w.rome.Client().CoreV1().Secrets(cashiers), secret.Name))
 	w.mustBeRejected(&secret)
 	p.Resume()
 	within(t, 30*time.Second, "with the rights, which the controller has restored, there is another", w.goodToken(&secret, string(secret.Data["token"])))
@@ -355,13 +339,7 @@ func tokenVirtualNodeGone(t *testing.T, w *tokenWorld) {
 	vns := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan)
 	require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	p := *w.rome.VKubelet("milan")
-	within(t, time.Minute, "the Deployment of the vkubelet is gone", func(ctx context.Context) error {
-		_, err := w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", err)
-	})
+	within(t, time.Minute, "the Deployment of the vkubelet is gone", isGone(w.rome.Client().AppsV1().Deployments(tenantOfMilan), "vk-milan"))
 	p.Kill()
 	within(t, time.Minute, "nothing of the token is left", w.noTokens)
 	w.mustBeRejected(&secret)

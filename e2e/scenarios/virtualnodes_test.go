@@ -89,9 +89,8 @@ func (w *world) virtualNode(namespace, name, reason string, says ...string) func
 // remotes returns UID and resource version of the pods of a twin, by name.
 func (w *world) remotes(t *testing.T, twin string) map[string]string {
 	t.Helper()
-	pods := kubetest.List(t, w.milan.Client().CoreV1().Pods(twin))
 	out := map[string]string{}
-	for _, p := range pods.Items {
+	for _, p := range kubetest.List(t, w.milan.Client().CoreV1().Pods(twin)).Items {
 		out[p.Name] = string(p.UID) + "@" + p.ResourceVersion
 	}
 	return out
@@ -127,9 +126,8 @@ func testNodeDeleted(t *testing.T, w *world) {
 
 func (w *world) localUIDs(t *testing.T, namespace string) map[string]types.UID {
 	t.Helper()
-	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(namespace))
 	out := map[string]types.UID{}
-	for _, p := range pods.Items {
+	for _, p := range kubetest.List(t, w.rome.Client().CoreV1().Pods(namespace)).Items {
 		out[p.Name] = p.UID
 	}
 	return out

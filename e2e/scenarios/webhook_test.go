@@ -235,7 +235,6 @@ func (a author) offloads(ctx context.Context) error {
 // certificate, and the API server trusts it.
 func (a author) withoutController(t *testing.T, sites *site.Sites) {
 	a.Controller.Kill()
-	<-a.Controller.Exited()
 	require.NoError(t, sites.Restart(&a.Webhook))
 	within(t, soon, "the webhook serves without a controller", a.offloads)
 	secrets := a.Client().CoreV1().Secrets(site.Namespace)
@@ -356,7 +355,6 @@ func (a author) edits() []judgement {
 func (a author) away(t *testing.T, kept string) {
 	ctx := t.Context()
 	a.Webhook.Kill()
-	<-a.Webhook.Exited()
 	clusters, nodes := a.liqod.CoreV1beta1().ForeignClusters(), a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
 	kubetest.Create(t, clusters, peerRecord("rome", "rome"))
 	_, err := clusters.Create(ctx, peerRecord("again", "milan"), metav1.CreateOptions{})

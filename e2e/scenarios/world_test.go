@@ -90,6 +90,16 @@ func within(t *testing.T, patience time.Duration, what string, cond func(context
 	return took
 }
 
+// await is within for an answer, which it returns.
+func await[T any](t *testing.T, patience time.Duration, what string, ask func(context.Context) (T, error)) (answer T) {
+	t.Helper()
+	within(t, patience, what, func(ctx context.Context) (err error) {
+		answer, err = ask(ctx)
+		return err
+	})
+	return answer
+}
+
 // requireFaster requires, with -all, that something took less than limit.
 func requireFaster(t *testing.T, took, limit time.Duration, what string) {
 	t.Helper()
