@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -139,6 +140,22 @@ func Exists[T any](c Getter[T], name string) func(context.Context) error {
 		_, err := c.Get(ctx, name, metav1.GetOptions{})
 		return err
 	}
+}
+
+// Absent turns the answer to a Get into the wish that there be no such object.
+func Absent[T metav1.Object](obj T, err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%s is still there, deletion %v, finalizers %v", obj.GetName(), obj.GetDeletionTimestamp(), obj.GetFinalizers())
+}
+
+// Gone returns a condition to wait for: an object does not exist.
+func Gone[T metav1.Object](c Getter[T], name string) func(context.Context) error {
+	return func(ctx context.Context) error { return Absent(c.Get(ctx, name, metav1.GetOptions{})) }
 }
 
 // Lists returns a request for a list, to try.

@@ -106,20 +106,10 @@ func (w *world) homeGone(name string) func(context.Context) error {
 	return isGone(w.rome.Client().CoreV1().Namespaces(), name)
 }
 
-// absent turns the answer of a Get into the wish that there be no such object.
-func absent[T metav1.Object](obj T, err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
-	}
-	return fmt.Errorf("%s is still there, deletion %v, finalizers %v", obj.GetName(), obj.GetDeletionTimestamp(), obj.GetFinalizers())
-}
+func absent[T metav1.Object](obj T, err error) error { return lab.Absent(obj, err) }
 
-// isGone returns a condition: an object does not exist.
 func isGone[T metav1.Object](c lab.Getter[T], name string) func(context.Context) error {
-	return func(ctx context.Context) error { return absent(c.Get(ctx, name, metav1.GetOptions{})) }
+	return lab.Gone(c, name)
 }
 
 // Where a pod is to end up.

@@ -88,35 +88,18 @@ func testDeployment(name string, replicas int32, remote string, args ...string) 
 
 // statusesReady requires that each ForeignCluster, Node and Deployment of a cluster is Ready.
 func statusesReady(ctx context.Context, s *site.Site) error {
-	peers, err := s.Liqod().CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, fc := range peers.Items {
-		if !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady) {
-			return fmt.Errorf("in %s ForeignCluster %s is not Ready: %+v", s.Name, fc.Name, fc.Status.Conditions)
-		}
-	}
-	nodes, err := s.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, n := range nodes.Items {
-		if !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+	err := lab.Together(lab.All(s.Liqod().CoreV1beta1().ForeignClusters(), metav1.ListOptions{}, func(fc *corev1beta1.ForeignCluster) bool {
+		return meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady)
+	}), lab.All(s.Client().CoreV1().Nodes(), metav1.ListOptions{}, func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}) {
-			return fmt.Errorf("in %s node %s is not Ready", s.Name, n.Name)
-		}
-	}
-	list, err := s.Client().AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		})
+	}), lab.All(s.Client().AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{}, func(d *appsv1.Deployment) bool {
+		want, st := ptr.Deref(d.Spec.Replicas, 1), d.Status
+		return st.ObservedGeneration == d.Generation && st.AvailableReplicas == want && st.UpdatedReplicas == want && st.Replicas == want
+	}))(ctx)
 	if err != nil {
-		return err
-	}
-	for _, d := range list.Items {
-		want := ptr.Deref(d.Spec.Replicas, 1)
-		if st := d.Status; st.ObservedGeneration != d.Generation || st.AvailableReplicas != want || st.UpdatedReplicas != want || st.Replicas != want {
-			return fmt.Errorf("in %s Deployment %s has %d pods, %d available and %d of the last revision, not %d", s.Name, d.Name, st.Replicas, st.AvailableReplicas, st.UpdatedReplicas, want)
-		}
+		return fmt.Errorf("in %s: %w", s.Name, err)
 	}
 	return nil
 }

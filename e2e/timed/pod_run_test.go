@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -150,22 +149,8 @@ func (r *podRun) delete(pod *corev1.Pod, grace *int64) {
 	r.t.Helper()
 	r.expect(pod.UID, func(e *expected) { e.deleted, e.forced = true, grace != nil && *grace == 0 })
 	require.NoError(r.t, r.Rome.Client().CoreV1().Pods(r.namespace).Delete(r.t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace}))
-	r.eventually("nothing is left of "+pod.Name, func(ctx context.Context) error {
-		_, home := r.Rome.Client().CoreV1().Pods(r.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-		_, remote := r.Milan.Client().CoreV1().Pods(r.twin()).Get(ctx, pod.Name, metav1.GetOptions{})
-		_, shadow := r.Milan.Liqod().OffloadingV1beta1().ShadowPods(r.twin()).Get(ctx, pod.Name, metav1.GetOptions{})
-		return errors.Join(isGone("the pod at home", home), isGone("the pod in the provider", remote), isGone("the ShadowPod", shadow))
-	})
-}
-
-func isGone(what string, err error) error {
-	if err == nil {
-		return fmt.Errorf("%s is there", what)
-	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
+	r.eventually("nothing is left of "+pod.Name, lab.Together(lab.Gone(r.Rome.Client().CoreV1().Pods(r.namespace), pod.Name),
+		lab.Gone(r.Milan.Client().CoreV1().Pods(r.twin()), pod.Name), lab.Gone(r.Milan.Liqod().OffloadingV1beta1().ShadowPods(r.twin()), pod.Name)))
 }
 
 // deleteRemote deletes a pod in the provider, as a user there may.

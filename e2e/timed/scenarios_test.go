@@ -197,11 +197,8 @@ func runNamespace(r *podRun) {
 	r.delete(r.start(bare(r.name("guest"), corev1.RestartPolicyAlways), expected{}), nil)
 	offloadings := r.Rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(r.namespace)
 	require.NoError(r.t, offloadings.Delete(r.t.Context(), offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}))
-	r.eventually("the namespace is no longer offloaded", func(ctx context.Context) error {
-		_, offloading := offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-		_, twin := r.Milan.Client().CoreV1().Namespaces().Get(ctx, r.twin(), metav1.GetOptions{})
-		return errors.Join(isGone("the NamespaceOffloading", offloading), isGone("the twin namespace", twin))
-	})
+	r.eventually("the namespace is no longer offloaded", lab.Together(lab.Gone(offloadings, offloadingv1beta1.NamespaceOffloadingName),
+		lab.Gone(r.Milan.Client().CoreV1().Namespaces(), r.twin())))
 	require.NoError(r.t, r.Rome.Client().CoreV1().Namespaces().Delete(r.t.Context(), r.namespace, metav1.DeleteOptions{}))
 }
 
