@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -10,13 +11,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -195,4 +201,97 @@ func (r resident) sees(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, err)...)
+}
+
+// storeHomeAway kills home's control plane in a one-way peering. Milan has no credentials for
+// rome: the gateways report by the tunnel, which lives, that rome's API server is down. Endpoints of
+// rome's pods leave the Services of milan, and return with the API server; milan's own stay. No pod
+// is created or started again.
+func storeHomeAway(t *testing.T, w storeWorld) {
+	before := map[*site.Site]map[string]string{}
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		pods := must(containers(t.Context(), s, storeNamespace))(t)
+		before[s] = pods
+	}
+	own := map[string]string{"cart": w.pod(t, "cart", "milan").Name, "web": w.pod(t, "web", "milan").Name, "catalog": ""}
+	stopPlane(w.rome.Cluster)
+	away := w.endpointsInMilan(own)
+	within(t, time.Minute, "endpoints of rome's pods are gone in milan", func(ctx context.Context) error {
+		return errors.Join(peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, networkingv1beta1.ReasonPeerReportsDown)(ctx),
+			peerSays(w.milan, "rome", corev1beta1.ConditionNetwork, metav1.ConditionTrue, "")(ctx), away(ctx))
+	})
+	hold(t, 3*time.Second, "and milan's own stay", away)
+	require.NoError(t, startPlane(t.Context(), w.rome.Cluster))
+	storeEndpoints(t, w)
+	w.requestsSucceed(t)
+	within(t, longest, "the store is open", w.open)
+	for s, pods := range before {
+		w.same(t, s, storeNamespace, pods)
+	}
+}
+
+// endpointsInMilan looks for the only ready endpoint of each Service in milan; "": it has none.
+func (w storeWorld) endpointsInMilan(want map[string]string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for service, pod := range want {
+			have, err := endpointPods(ctx, w.milan.Cluster, service)
+			if err != nil {
+				return err
+			}
+			if pod == "" && len(have) > 0 || pod != "" && !slices.Equal(have, []string{pod}) {
+				return fmt.Errorf("pods %v are ready endpoints of %s, and not %q alone", have, service, pod)
+			}
+		}
+		return nil
+	}
+}
+
+// storeNear: a Service that prefers near endpoints has one in rome, in zone a, and one in milan,
+// in zone b. All requests of clients in zone a of rome and in zone a of milan are answered in
+// their own cluster: zone a of rome is none of milan's, as zones are not shared.
+func storeNear(t *testing.T, w storeWorld) {
+	zone := func(s *site.Site, node, zone string) {
+		require.NoError(t, second(s.Kubectl(t.Context(), lab.KubectlOptions{}, "label", "node", node, corev1.LabelTopologyZone+"="+zone)))
+	}
+	inMilan := w.milan.Client().CoreV1().Pods(storeNamespace)
+	web := kubetest.Get(t, inMilan, w.pod(t, "web", "milan").Name)
+	nodes := kubetest.List(t, w.milan.Client().CoreV1().Nodes(), metav1.ListOptions{LabelSelector: "!" + offloadingv1beta1.TypeLabel})
+	i := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name != web.Spec.NodeName })
+	zone(w.milan, web.Spec.NodeName, "b")
+	zone(w.milan, nodes.Items[i].Name, "a")
+	zone(w.rome, w.pod(t, "web", "rome").Spec.NodeName, "a")
+
+	client := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "far"}, Spec: testSpec(0, "serve")}
+	client.Spec.NodeName = nodes.Items[i].Name
+	kubetest.Create(t, inMilan, client)
+	services := w.rome.Client().CoreV1().Services(storeNamespace)
+	near, prefer := kubetest.Get(t, services, "web"), corev1.ServiceTrafficDistributionPreferSameZone
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		if strings.HasPrefix(s.KubernetesVersion(), "v1.32.") {
+			prefer = corev1.ServiceTrafficDistributionPreferClose // the name before 1.34
+		}
+	}
+	kubetest.Create(t, services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: corev1.ServiceSpec{
+		Selector: near.Spec.Selector, Ports: near.Spec.Ports, TrafficDistribution: &prefer,
+	}})
+	for s, from := range map[*site.Site]string{w.rome: w.pod(t, "customers", "rome").Name, w.milan: client.Name} {
+		within(t, time.Minute, "requests of "+s.Name+" are answered there", func(ctx context.Context) error {
+			for range 20 {
+				said, err := s.Exec(ctx, storeNamespace, from, "get", "http://near/")
+				if err != nil {
+					return err
+				}
+				var who answer
+				if err := json.Unmarshal([]byte(said), &who); err != nil {
+					return fmt.Errorf("%s: %w", said, err)
+				}
+				if runsIn(who.Node) != s.Name {
+					return fmt.Errorf("an answer comes from %s", who.Node)
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, services.Delete(t.Context(), "near", metav1.DeleteOptions{}))
+	require.NoError(t, inMilan.Delete(t.Context(), client.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 }

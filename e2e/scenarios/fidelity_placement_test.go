@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +18,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -182,4 +184,147 @@ func preemptedThere(t *testing.T, c *fixture, slot corev1.ResourceName) {
 		require.NoError(t, own.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 	c.replaced(t, "high", before.UID, 1)
+}
+
+// testResize: a running pod grows and shrinks in place, sidecars too, and a resize that
+// the provider's node puts off or cannot do shows here until it is taken back.
+func testResize(t *testing.T, w *world) {
+	c := w.fixture(t, "resize")
+	pod := bare("web", corev1.RestartPolicyAlways)
+	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: amounts("100m", "64Mi"), Limits: amounts("200m", "128Mi")}
+	pod.Spec.InitContainers = []corev1.Container{{
+		Name: "proxy", Image: "sim/proxy:1", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+		Resources: corev1.ResourceRequirements{Requests: amounts("10m", "16Mi")},
+	}}
+	c.create(t, pod)
+	c.untilLocal(t, 20*time.Second, "web", "runs", podRunning)
+	before := c.remote(t, "web")
+	for _, step := range []struct{ what, cpu, patch string }{
+		{"grows", "300m", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"300m"},"limits":{"cpu":"400m"}}}]}}`},
+		{"shrinks", "50m", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"50m"},"limits":{"cpu":"60m"}}}]}}`},
+	} {
+		local := w.patchPod(t, w.rome, c.namespace, "web", step.patch, "resize")
+		c.untilLocal(t, 10*time.Second, "web", step.what, func(p *corev1.Pod) bool {
+			return p.Status.ContainerStatuses[0].Resources.Requests.Cpu().String() == step.cpu && p.Status.ObservedGeneration == local.Generation
+		})
+		require.Equal(t, step.cpu, c.remote(t, "web").Spec.Containers[0].Resources.Requests.Cpu().String())
+	}
+	w.patchPod(t, w.rome, c.namespace, "web", `{"spec":{"initContainers":[{"name":"proxy","resources":{"requests":{"cpu":"20m"}}}]}}`, "resize")
+	c.untilRemote(t, 10*time.Second, "web", "has a larger sidecar", func(p *corev1.Pod) bool {
+		return p.Spec.InitContainers[0].Resources.Requests.Cpu().String() == "20m"
+	})
+	for _, reason := range []string{corev1.PodReasonDeferred, corev1.PodReasonInfeasible} {
+		// The node speaks as a kubelet without room does.
+		w.patchPod(t, w.milan, c.twin, "web", `{"status":{"conditions":[{"type":"PodResizePending","status":"True","reason":"`+reason+`","message":"no room"}]}}`, "status")
+		c.untilLocal(t, 10*time.Second, "web", "says that its resize is "+reason, func(p *corev1.Pod) bool {
+			return podCondition(p, corev1.PodResizePending).Reason == reason
+		})
+	}
+	w.patchPod(t, w.milan, c.twin, "web", `{"status":{"conditions":[{"type":"PodResizePending","$patch":"delete"}]}}`, "status")
+	settled := func(p *corev1.Pod) bool { return podCondition(p, corev1.PodResizePending).Type == "" }
+	c.untilLocal(t, 10*time.Second, "web", "has no pending resize", settled)
+
+	// More than the virtual node lets know of: the provider's API server refuses it.
+	w.patchPod(t, w.rome, c.namespace, "web", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"100"},"limits":{"cpu":"100"}}}]}}`, "resize")
+	local := c.untilLocal(t, 10*time.Second, "web", "says that the provider refuses its resize", func(p *corev1.Pod) bool {
+		return podCondition(p, corev1.PodResizePending).Reason == corev1.PodReasonDeferred
+	})
+	require.Contains(t, podCondition(local, corev1.PodResizePending).Message, "enough allocatable resources")
+	require.True(t, podRunning(local), "it runs as it is")
+	c.hasEvent(t, local, "UpdateRefused")
+	w.patchPod(t, w.rome, c.namespace, "web", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"70m"},"limits":{"cpu":"80m"}}}]}}`, "resize")
+	local = c.untilLocal(t, 10*time.Second, "web", "has what it asks for", func(p *corev1.Pod) bool {
+		return settled(p) && p.Status.ContainerStatuses[0].Resources.Requests.Cpu().String() == "70m"
+	})
+	_, err := w.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"2000"},"limits":{"cpu":"2000"}}}]}}`), metav1.PatchOptions{}, "resize")
+	require.ErrorContains(t, err, "enough allocatable resources", "more than the virtual node has")
+	require.Zero(t, restarts(local))
+	require.Equal(t, before.UID, c.remote(t, "web").UID, "the same pod")
+	c.deleteAll(t)
+}
+
+// testResizePod: the resources of a pod as a whole are carried, and follow a resize.
+func testResizePod(t *testing.T, w *world) {
+	c := w.fixture(t, "resize-pod")
+	pod := bare("web", corev1.RestartPolicyAlways)
+	pod.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("200m", "64Mi"), Limits: amounts("400m", "128Mi")}
+	c.create(t, pod)
+	c.untilLocal(t, 20*time.Second, "web", "runs", podRunning)
+	before := c.remote(t, "web")
+	require.Equal(t, pod.Spec.Resources.Requests.Cpu().String(), before.Spec.Resources.Requests.Cpu().String())
+	require.Equal(t, corev1.PodQOSBurstable, before.Status.QOSClass)
+	w.patchPod(t, w.rome, c.namespace, "web", `{"spec":{"resources":{"requests":{"cpu":"300m"},"limits":{"cpu":"600m"}}}}`, "resize")
+	remote := c.untilRemote(t, 10*time.Second, "web", "has the resources", func(p *corev1.Pod) bool {
+		return p.Spec.Resources.Requests.Cpu().String() == "300m" && p.Spec.Resources.Limits.Cpu().String() == "600m"
+	})
+	require.Equal(t, before.UID, remote.UID, "the same pod")
+	// The node speaks as a kubelet that has done it.
+	w.patchPod(t, w.milan, c.twin, "web", `{"status":{"resources":{"requests":{"cpu":"300m"}},"allocatedResources":{"cpu":"300m"}}}`, "status")
+	c.untilLocal(t, 10*time.Second, "web", "shows the resources that it has", func(p *corev1.Pod) bool {
+		return p.Status.Resources != nil && p.Status.Resources.Requests.Cpu().String() == "300m" && p.Status.AllocatedResources.Cpu().String() == "300m"
+	})
+	c.deleteAll(t)
+}
+
+// testRestartAll: a pod whose rules start all containers again is accepted by the
+// scheduler for the virtual node, and comes into the provider as it is.
+func testRestartAll(t *testing.T, w *world) {
+	c := w.fixture(t, "restart-all")
+	pod := bare("web", corev1.RestartPolicyNever)
+	pod.Spec.Containers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyNever)
+	pod.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+		Action:    corev1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+	c.create(t, pod)
+	c.untilLocal(t, 20*time.Second, "web", "runs", podRunning)
+	require.Equal(t, pod.Spec.Containers[0].RestartPolicyRules, c.remote(t, "web").Spec.Containers[0].RestartPolicyRules)
+	c.deleteAll(t)
+}
+
+// testClaims: generic ephemeral volumes and claims are carried by name: each cluster has
+// its own claim. Those of ephemeral volumes each cluster makes itself, from the template.
+func testClaims(t *testing.T, w *world) {
+	c := w.fixture(t, "claims")
+	block := corev1.PersistentVolumeBlock
+	template := corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To("by-hand"),
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	device := *template.DeepCopy()
+	device.VolumeMode = &block
+	kubetest.Create(t, w.milan.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, Provisioner: "x.example.org"})
+	// As an administrator would, without reflection of claims and without a provisioner.
+	for s, namespace := range map[*site.Site]string{w.rome: c.namespace, w.milan: c.twin} {
+		for name, mode := range map[string]*corev1.PersistentVolumeMode{"scratch": nil, "device": &block} {
+			kubetest.Create(t, s.Client().CoreV1().PersistentVolumes(), &corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: corev1.PersistentVolumeSpec{
+					AccessModes: template.AccessModes, StorageClassName: "by-hand", VolumeMode: mode, Capacity: template.Resources.Requests,
+					PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "x.example.org", VolumeHandle: name}},
+				},
+			})
+		}
+		kubetest.Create(t, s.Client().CoreV1().PersistentVolumeClaims(namespace), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "device"}, Spec: device})
+	}
+	pod := bare("web", corev1.RestartPolicyAlways)
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: template}}}},
+		{Name: "device", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "device"}}},
+	}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
+	pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "device", DevicePath: "/dev/x"}}
+	c.create(t, pod)
+	local := c.untilLocal(t, 30*time.Second, "web", "runs", podRunning)
+	remote := c.remote(t, "web")
+	require.Equal(t, local.Spec.Volumes[:2], remote.Spec.Volumes[:2])
+	require.Equal(t, local.Spec.Containers[0].VolumeDevices, remote.Spec.Containers[0].VolumeDevices)
+	for s, owner := range map[*site.Site]*corev1.Pod{w.rome: local, w.milan: remote} {
+		claim := kubetest.Get(t, s.Client().CoreV1().PersistentVolumeClaims(owner.Namespace), "web-scratch")
+		require.Equal(t, corev1.ClaimBound, claim.Status.Phase)
+		require.Equal(t, owner.UID, metav1.GetControllerOf(claim).UID, "in %s it goes with the pod of %s", s.Name, s.Name)
+	}
+	c.deleteAll(t)
 }

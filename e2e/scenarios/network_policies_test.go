@@ -2,9 +2,11 @@ package scenarios
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,11 +14,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
@@ -245,3 +249,119 @@ func (w networkWorld) policyServers(t *testing.T, out policyTargets) {
 
 // policySchemes are the ways in which a pod with the server of the test image is asked.
 func policySchemes() []string { return []string{"tcp://%s:8080", "udp://%s:8080", "icmp://%s"} }
+
+const netApart = "net-apart"
+
+// networkShared: a pod of a namespace that is not offloaded is closed to the peer, opens when
+// an EndpointSlice of an offloaded namespace names it, and closes with that EndpointSlice. Its own
+// connections to the peer pass all the time.
+func networkShared(t *testing.T, w networkWorld) {
+	pods := must(w.netPods(t.Context()))(t)
+	var here, there netPod
+	for _, p := range pods {
+		if p.in == "rome" {
+			here = p
+		} else {
+			there = p
+		}
+	}
+	home := w.rome.Client()
+	kubetest.Create(t, home.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: netApart}})
+	kubetest.Create(t, home.CoreV1().Pods(netApart), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "apart"}, Spec: testSpec(1, "serve")})
+	var own string
+	within(t, longest, "the pod runs", func(ctx context.Context) error {
+		p, err := home.CoreV1().Pods(netApart).Get(ctx, "apart", metav1.GetOptions{})
+		if err == nil && podReady(p) != corev1.ConditionTrue {
+			err = fmt.Errorf("pod apart is not Ready: %+v", p.Status)
+		}
+		if err == nil {
+			own = p.Status.PodIP
+		}
+		return err
+	})
+	view := beside(here.seen["milan"], own)
+	asks := func(ctx context.Context) error {
+		return arrives(w.milan.Exec(ctx, netTwin, there.name, "reach", "tcp://"+view+":8080/0"))
+	}
+	answered := func(ctx context.Context) error {
+		return arrives(w.rome.Exec(ctx, netApart, "apart", "reach", "tcp://"+there.seen["rome"]+":8080/0", "udp://"+there.seen["rome"]+":8080/64", "icmp://"+there.seen["rome"]+"/64"))
+	}
+	within(t, longest, "the pod reaches the peer", answered)
+	require.ErrorContains(t, asks(t.Context()), view, "a pod that is not shared")
+
+	port := int32(8080)
+	endpointSlices := home.DiscoveryV1().EndpointSlices(netNamespace)
+	kubetest.Create(t, endpointSlices, &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "apart"},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{own}}},
+		Ports:       []discoveryv1.EndpointPort{{Port: &port}},
+	})
+	within(t, longest, "a shared pod is reached", asks)
+	require.NoError(t, endpointSlices.Delete(t.Context(), "apart", metav1.DeleteOptions{}))
+	within(t, longest, "a pod that is no longer shared is closed", func(ctx context.Context) error {
+		return lab.Wrong(nil, asks(ctx) == nil, "%s still answers", view)
+	})
+	require.NoError(t, answered(t.Context()), "the pod still reaches the peer")
+	require.NoError(t, home.CoreV1().Namespaces().Delete(t.Context(), netApart, metav1.DeleteOptions{}))
+	within(t, longest, "the namespace is gone", isGone(home.CoreV1().Namespaces(), netApart))
+}
+
+// beside returns the address under which a cluster would see a pod, if it saw it: the range in which it
+// sees another pod of the same cluster, a /16 or a /56, and there the place of the pod's own address.
+func beside(seen, own string) string {
+	view, place := netip.MustParseAddr(seen).AsSlice(), netip.MustParseAddr(own).AsSlice()
+	network := 2
+	if len(view) == net.IPv6len {
+		network = 7
+	}
+	out, _ := netip.AddrFromSlice(slices.Concat(view[:network], place[network:]))
+	return out.String()
+}
+
+// arrivals are what a command reach says of each target.
+func arrivals(said string, err error) (all []arrival, _ error) {
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &all)
+	}
+	return all, err
+}
+
+// arrives reports what has not arrived of the targets of a command reach.
+func arrives(said string, err error) error {
+	all, err := arrivals(said, err)
+	for _, a := range all {
+		if a.Problem != "" {
+			return fmt.Errorf("%s: %s", a.Target, a.Problem)
+		}
+	}
+	return err
+}
+
+// TestNetworkKept: of two clusters of one organisation with ranges that do not overlap, pods keep
+// their addresses, and reach each other as those of TestNetwork do. Their external ranges are equal,
+// so these are translated.
+func TestNetworkKept(t *testing.T) {
+	pods := map[string]string{"rome": "10.44.0.0/16", "milan": "10.45.0.0/16"}
+	w := newNetworkWorldOf(t, site.World{
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses,
+		Settings: []map[string]any{{"sharing": map[string]any{"trust": "Organisation"}}},
+		Adjust:   func(o *lab.ClusterOptions) { o.Audit, o.PodCIDR = false, pods[o.Name] },
+	})
+	w.peer(t)
+	w.deploy(t)
+	w.reached(t, "with kept addresses")
+	for _, p := range must(w.netPods(t.Context()))(t) {
+		require.Equal(t, p.seen["rome"], p.seen["milan"], p.name)
+	}
+	for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
+		c := kubetest.Get(t, s.Liqod().NetworkingV1beta1().Connections("liqo-tenant-"+peer), peer)
+		for _, m := range c.Spec.Remote {
+			if m.Use == networkingv1beta1.RangePod {
+				require.Equal(t, networkingv1beta1.CIDR(pods[peer]), m.Own)
+			}
+			require.Equal(t, m.Use == networkingv1beta1.RangePod, m.Own == m.View, "%s sees %+v", s.Name, m)
+		}
+	}
+	networkRestarts(t, w)
+}

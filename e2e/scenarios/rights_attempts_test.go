@@ -8,13 +8,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -180,5 +185,160 @@ func sliceAttempts(t *testing.T, p attacker) map[string]attempt {
 		}),
 		"ShadowEndpointSlice with a finalizer": create(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
 		"finalizer on a ShadowEndpointSlice":   patch(`{"metadata":{"finalizers":["example.com/evil"]}}`),
+	}
+}
+
+// heartbeatAttempts are attempts to write Leases of others, or more of the own one than its
+// times. What a peer may write is written first.
+func heartbeatAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	const renewal = `{"spec":{"renewTime":"2026-01-02T03:04:05.000006Z"}}`
+	patch := func(namespace, name, data string) attempt {
+		return lab.Patches(p.core.CoordinationV1().Leases(namespace), name, types.MergePatchType, []byte(data))
+	}
+	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, renewal)(t.Context()))
+	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"renewTime":null}}`)(t.Context()))
+	return map[string]attempt{
+		"who holds its Lease": patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"holderIdentity":"x"}}`),
+		"labels of its Lease": patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"labels":{"a":"b"}}}`),
+		"annotations of it":   patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"annotations":{"a":"b"}}}`),
+	}
+}
+
+// withoutLabel shows that the rules for a peer hold in a namespace where it has the rights
+// of a twin, but whose label somebody has taken off.
+func withoutLabel(t *testing.T, p attacker) {
+	const ns = "unlabelled"
+	admin := p.milan.Client()
+	kubetest.Create(t, admin.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	kubetest.Create(t, admin.RbacV1().RoleBindings(ns), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "twin"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqod-peer-twin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenantOfRome, Name: "peer-1"}},
+	})
+	meta := func(name, origin string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"offloading.liqo.io/origin": origin}}
+	}
+	within(t, time.Minute, "the peer has the rights of a twin", func(ctx context.Context) error {
+		_, err := p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta("own", "rome")}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	configMap := func(change func(*metav1.ObjectMeta)) attempt {
+		return func(ctx context.Context) error {
+			m := meta("evil", "rome")
+			change(&m)
+			return second(p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{}))
+		}
+	}
+	theirs := kubetest.Create(t, admin.CoreV1().Secrets(ns), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}})
+	allRefused(t, map[string]attempt{
+		"a finalizer": configMap(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
+		"an owner": configMap(func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: theirs.Name, UID: theirs.UID}}
+		}),
+		"no origin":         configMap(func(m *metav1.ObjectMeta) { m.Labels = nil }),
+		"another's origin":  configMap(func(m *metav1.ObjectMeta) { m.Labels["offloading.liqo.io/origin"] = "paris" }),
+		"deletes of others": lab.Deletes(p.core.CoreV1().Secrets(ns), theirs.Name),
+		"an identity of the cluster": func(ctx context.Context) error {
+			m := meta("token", "rome")
+			m.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+			return second(p.core.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: m, Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{}))
+		},
+		"external addresses": lab.Creates(p.core.CoreV1().Services(ns), &corev1.Service{ObjectMeta: meta("evil", "rome"), Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: 80}}, ExternalIPs: []string{"192.0.2.1"},
+		}}),
+	})
+}
+
+// negotiationAttempts are attempts to be given more than is offered.
+func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	requests, offers := p.liqod.SharingV1alpha1().ResourceRequests(tenantOfRome), p.liqod.SharingV1alpha1().ResourceOffers(tenantOfRome)
+	asks := func(name, consumer, provider string) attempt {
+		return lab.Creates(requests, &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: provider}})
+	}
+	offer := func(provider string) *sharingv1alpha1.ResourceOffer {
+		return &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: provider},
+			Spec: sharingv1alpha1.ResourceOfferSpec{ConsumerClusterID: "rome", ProviderClusterID: provider, Approved: true}}
+	}
+	// Rome offers milan something, too: this is milan's copy.
+	copied := offer("rome")
+	copied.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
+	copied = kubetest.Create(t, p.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome), copied)
+	return map[string]attempt{
+		"a request of another name":    asks("rome", "rome", "milan"),
+		"a request in another's name":  asks("milan", "paris", "milan"),
+		"a request to another cluster": asks("milan", "rome", "paris"),
+		"the answer of this cluster": func(ctx context.Context) error {
+			// This cluster's controller writes it meanwhile: a conflict is no answer.
+			return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				have, err := p.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome).Get(ctx, copied.Name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				return second(offers.UpdateStatus(ctx, have, metav1.UpdateOptions{}))
+			})
+		},
+	}
+}
+
+// networkAttempts are attempts to have a say in the network of another cluster. What a peer
+// may write of it is written first.
+func networkAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	configurations := p.liqod.NetworkingV1beta1().Configurations(tenantOfRome)
+	// Without labels: rome's controller takes back copies of what it does not publish.
+	says := func(name string) *networkingv1beta1.Configuration {
+		c := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c.Spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: []networkingv1beta1.CIDR{"10.42.0.0/16"}, External: []networkingv1beta1.CIDR{"10.70.0.0/27"}}
+		return c
+	}
+	// Its own, and this cluster's own for it, which it answers.
+	said := kubetest.Create(t, configurations, says("milan"))
+	t.Cleanup(func() {
+		here := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome)
+		require.NoError(t, here.DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	})
+	said.Spec.MTU = 1400
+	said = kubetest.Update(t, configurations, said)
+	asked := kubetest.Create(t, p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome), says("rome"))
+	asked.Status.ObservedGeneration = asked.Generation
+	kubetest.UpdateStatus(t, configurations, asked)
+	networkSchemas(t, p)
+	return map[string]attempt{
+		"the answer to its own Configuration": func(ctx context.Context) error {
+			next := said.DeepCopy()
+			next.Status.ObservedGeneration = next.Generation
+			return second(configurations.UpdateStatus(ctx, next, metav1.UpdateOptions{}))
+		},
+		"a Configuration of another name": lab.Creates(configurations, says("paris")),
+	}
+}
+
+// networkSchemas shows what the API server takes of what people and clusters say of networks.
+func networkSchemas(t *testing.T, p attacker) {
+	t.Helper()
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	configurations := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome)
+	for external, says := range map[networkingv1beta1.CIDR]string{
+		"10.70.0.0/27": "", "fd70::/123": "", "10.70.0.0/28": "at least 32 addresses", "fd70::/124": "at least 32 addresses", "10.42.1.0/24": "overlap",
+	} {
+		c := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "dry"}}
+		c.Spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: []networkingv1beta1.CIDR{"10.42.0.0/16"}, External: []networkingv1beta1.CIDR{external}}
+		_, err := configurations.Create(t.Context(), c, dry)
+		if says == "" {
+			require.NoError(t, err, external)
+		} else {
+			require.ErrorContains(t, err, says, external)
+		}
+	}
+	for _, enabled := range []bool{true, false} {
+		fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "dry"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "dry", NetworkingEnabled: &enabled}}
+		_, err := p.milan.Liqod().CoreV1beta1().ForeignClusters().Create(t.Context(), fc, dry)
+		require.NoError(t, err, enabled)
 	}
 }
