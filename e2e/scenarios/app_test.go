@@ -79,16 +79,11 @@ func testStore(t *testing.T, versions map[string]string) {
 	})
 	w.kubectl(t, "apply", "-k", "testdata/store")
 	within(t, 90*time.Second, "the store is open", w.open)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, storeWorld)
-	}{
+	inTurn(t, w, []part[storeWorld]{
 		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"API server", storeAPIServer}, {"Ingress", storeIngress}, {"events", storeEvents},
 		{"Job", storeJob}, {"requests", storeRequests}, {"node ports", storeNodePorts}, {"near first", storeNear}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
 		{"killed", storeKilled}, {"home's API server away", storeHomeAway}, {"services at home", storeHomeServices}, {"deleted", storeDeleted},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
-	}
+	})
 }
 
 // kubectl runs kubectl in the store's namespace at home, as its users do.

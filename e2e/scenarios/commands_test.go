@@ -30,17 +30,11 @@ import (
 // testCommands runs the commands as an administrator does: as a process of its own, in a
 // world where nothing is wrong.
 func testCommands(t *testing.T, w *world) {
-	t.Run("Offload", func(t *testing.T) { testCommandOffload(t, w) })
-	t.Run("Status", func(t *testing.T) { testCommandStatus(t, w) })
-	t.Run("Dashboard", func(t *testing.T) { testCommandDashboard(t, w) })
-	t.Run("Faults", func(t *testing.T) { testCommandFaults(t, w) })
-	t.Run("Nodes", func(t *testing.T) { testCommandNodes(t, w) })
-	t.Run("Roles", func(t *testing.T) { testCommandRoles(t, w) })
-	t.Run("Gather", func(t *testing.T) { testCommandGather(t, w) })
-	t.Run("Beforehand", func(t *testing.T) { testCommandBeforehand(t, w) })
-	t.Run("PeerAway", func(t *testing.T) { testCommandPeerAway(t, w) })
-	t.Run("NoController", func(t *testing.T) { testCommandNoController(t, w) })
-	t.Run("Unoffload", func(t *testing.T) { testCommandUnoffload(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"Offload", testCommandOffload}, {"Status", testCommandStatus}, {"Dashboard", testCommandDashboard}, {"Faults", testCommandFaults},
+		{"Nodes", testCommandNodes}, {"Roles", testCommandRoles}, {"Gather", testCommandGather}, {"Beforehand", testCommandBeforehand},
+		{"PeerAway", testCommandPeerAway}, {"NoController", testCommandNoController}, {"Unoffload", testCommandUnoffload},
+	})
 }
 
 // command runs a command with the kubeconfig of a cluster's administrator, and returns what

@@ -47,13 +47,10 @@ func testEndpoints(t *testing.T, world *world) {
 	_, liqod := clients(t, holder{in: w.milan, namespace: tenantOfRome, account: "peer-1"}.config(t))
 	w.peer = liqod.OffloadingV1beta1().ShadowEndpointSlices(twinOfRome)
 
-	t.Run("Appear", func(t *testing.T) { testEndpointsAppear(t, w) })
-	t.Run("Ranges", func(t *testing.T) { testAddressRanges(t, w) })
-	t.Run("Forged", func(t *testing.T) { testForgedEndpoints(t, w) })
-	t.Run("Refused", func(t *testing.T) { testRefusedSlice(t, w) })
-	t.Run("Restart", func(t *testing.T) { testSlicesRestart(t, w) })
-	t.Run("Many", func(t *testing.T) { testManySlices(t, w) })
-	t.Run("Outage", func(t *testing.T) { testConsumerOutage(t, w) })
+	inTurn(t, w, []part[slicesWorld]{
+		{"Appear", testEndpointsAppear}, {"Ranges", testAddressRanges}, {"Forged", testForgedEndpoints}, {"Refused", testRefusedSlice},
+		{"Restart", testSlicesRestart}, {"Many", testManySlices}, {"Outage", testConsumerOutage},
+	})
 }
 
 func shadowSlice(name string, list ...discoveryv1.Endpoint) *offloadingv1beta1.ShadowEndpointSlice {

@@ -64,7 +64,7 @@ type fixture struct {
 func (w *world) fixture(t *testing.T, namespace string) *fixture {
 	t.Helper()
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-	c := &fixture{world: w, namespace: namespace, twin: namespace + "-rome"}
+	c := &fixture{world: w, namespace: namespace, twin: namespace + "-" + w.rome.Name}
 	c.home, c.provider = watchPods(t, w.rome, c.namespace), watchPods(t, w.milan, c.twin)
 	return c
 }

@@ -38,16 +38,11 @@ func fullFeatures(t *testing.T, w *fullWorld) {
 	}
 	kubetest.Create(t, w.rome.Client().BatchV1().Jobs(features), indexJob())
 	within(t, time.Minute, "the pods are Ready", lab.Together(w.podReady(features, "facts"), w.podReady(features, "files"), w.podReady(features, "resize")))
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T, *fullWorld)
-	}{
+	inTurn(t, w, []part[*fullWorld]{
 		{"downward API", fullDownwardAPI}, {"names and DNS", fullNames}, {"volumes", fullVolumes}, {"identity of processes", fullProcesses},
 		{"order of containers", fullOrder}, {"probes", fullProbes}, {"ends", fullEnds}, {"what is missing", fullMissing}, {"rules for restarts", fullRestartRules},
 		{"indexes", fullIndexes}, {"resize", fullResize}, {"hooks", fullHooks},
-	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, w) })
-	}
+	})
 }
 
 // featurePods are the pods of fullFeatures.

@@ -48,15 +48,10 @@ func fullKubectl(t *testing.T, w *fullWorld) {
 	for _, name := range []string{"lines", "web", "cat"} {
 		within(t, time.Minute, "pod "+name+" is Ready", w.podReady(toolsNamespace, name))
 	}
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *fullWorld)
-	}{
+	inTurn(t, w, []part[*fullWorld]{
 		{"cp", kubectlCopy}, {"logs", kubectlLogs}, {"exec", kubectlExec}, {"attach", kubectlAttach}, {"port-forward", kubectlForward},
 		{"resize", terminalSize}, {"debug", kubectlDebug}, {"debug refused", kubectlDebugRefused},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
-	}
+	})
 }
 
 func kubectlCopy(t *testing.T, w *fullWorld) {

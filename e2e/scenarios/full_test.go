@@ -73,18 +73,13 @@ func TestFull(t *testing.T) {
 		"authentication": map[string]any{"lifetime": "10m"},
 	})
 	// The last four disturb the cluster that the others use.
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *fullWorld)
-	}{
+	inTurn(t, w, []part[*fullWorld]{
 		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
 		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures}, {"what a pod names", fullNamed},
 		{"kubectl", fullKubectl}, {"anti-affinity", fullApart}, {"zones", fullZones}, {"hundreds of streams", fullStreams}, {"renewal", fullRenewal}, {"top and autoscaling", fullTop}, {"storage", fullStorage},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
 		{"node failure controller", fullNodeFailure},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
-	}
+	})
 }
 
 // fullNamed: pods that are bound to the virtual node before their namespace is offloaded, with 300

@@ -44,10 +44,9 @@ func TestMesh(t *testing.T) {
 		m.offload(t, s, "mesh", offloadingv1beta1.DefaultName)
 		m.populate(t, s)
 	}
-	t.Run("Endpoints", func(t *testing.T) { testMeshEndpoints(t, m) })
-	t.Run("Idle", func(t *testing.T) { testMeshIdle(t, m) })
-	t.Run("Change", func(t *testing.T) { testMeshChange(t, m) })
-	t.Run("Families", func(t *testing.T) { testMeshFamilies(t, m) })
+	inTurn(t, m, []part[mesh]{
+		{"Endpoints", testMeshEndpoints}, {"Idle", testMeshIdle}, {"Change", testMeshChange}, {"Families", testMeshFamilies},
+	})
 	t.Run("Lost", func(t *testing.T) { testProviderLost(t, m.world(m.list[0], m.list[1]), m.list[1:]) })
 }
 

@@ -31,12 +31,10 @@ func TestNamespaces(t *testing.T) {
 		"controller": map[string]any{"twinNames": []string{"mapped-same", "elsewhere", "messages-*", "one-for-two", "secret"}},
 		"sharing":    map[string]any{"twinLimits": []string{"pods=5000", fmt.Sprintf("count/ingresses.networking.k8s.io=%d", ingressesPerTwin)}},
 	})
-	t.Run("Commands", func(t *testing.T) { testCommands(t, w) })
-	t.Run("Strategies", func(t *testing.T) { testStrategies(t, w) })
-	t.Run("Mapping", func(t *testing.T) { testMapping(t, w) })
-	t.Run("Messages", func(t *testing.T) { testMessages(t, w) })
-	t.Run("Reserved", func(t *testing.T) { testReserved(t, w) })
-	t.Run("Bounds", func(t *testing.T) { testBounds(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"Commands", testCommands}, {"Strategies", testStrategies}, {"Mapping", testMapping}, {"Messages", testMessages}, {"Reserved", testReserved},
+		{"Bounds", testBounds},
+	})
 	t.Run("AtOnce", func(t *testing.T) {
 		// These wait for Kubernetes to delete namespaces, most of the time.
 		for name, run := range map[string]func(*testing.T, *world){
@@ -48,10 +46,9 @@ func TestNamespaces(t *testing.T) {
 			})
 		}
 	})
-	t.Run("Hostile", func(t *testing.T) { testHostileMap(t, w) })
-	t.Run("ProviderAway", func(t *testing.T) { testDeletedWhileAway(t, w) })
-	t.Run("RecreatedWhileAway", func(t *testing.T) { testRecreatedWhileAway(t, w) })
-	t.Run("Storage", func(t *testing.T) { testStorage(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"Hostile", testHostileMap}, {"ProviderAway", testDeletedWhileAway}, {"RecreatedWhileAway", testRecreatedWhileAway}, {"Storage", testStorage},
+	})
 }
 
 // region selects virtual nodes by the label that the world gives to milan.

@@ -35,18 +35,11 @@ func TestNegotiation(t *testing.T) {
 	// It leaves nothing.
 	require.True(t, t.Run("Peering", func(t *testing.T) { testPeering(t, w) }))
 	require.NoError(t, w.rome.Connect(t.Context(), w.milan))
-	t.Run("Offer", func(t *testing.T) { testOffer(t, w) })
-	t.Run("NotOffered", func(t *testing.T) { testNotOffered(t, w) })
-	t.Run("Classes", func(t *testing.T) { testOfferedClasses(t, w) })
-	t.Run("Request", func(t *testing.T) { testRequestChanges(t, w) })
-	t.Run("Capacity", func(t *testing.T) { testCapacityChanges(t, w) })
-	t.Run("Several", func(t *testing.T) { testSeveralNodes(t, w) })
-	t.Run("Away", func(t *testing.T) { testProviderAwayFromNegotiation(t, w) })
-	t.Run("Hands", func(t *testing.T) { testDeletedByHand(t, w) })
-	t.Run("Restart", func(t *testing.T) { testNegotiationAtRest(t, w) })
-	t.Run("Withdrawn", func(t *testing.T) { testWithdrawn(t, w) })
-	t.Run("Both", func(t *testing.T) { testBothNegotiate(t, w) })
-	t.Run("NotWanted", func(t *testing.T) { testNotWanted(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"Offer", testOffer}, {"NotOffered", testNotOffered}, {"Classes", testOfferedClasses}, {"Request", testRequestChanges},
+		{"Capacity", testCapacityChanges}, {"Several", testSeveralNodes}, {"Away", testProviderAwayFromNegotiation}, {"Hands", testDeletedByHand},
+		{"Restart", testNegotiationAtRest}, {"Withdrawn", testWithdrawn}, {"Both", testBothNegotiate}, {"NotWanted", testNotWanted},
+	})
 }
 
 func asking(cpu, memory string) corev1.ResourceList {

@@ -344,10 +344,10 @@ func TestNetworks(t *testing.T) {
 		w.peer(t)
 		w.deploy(t)
 		n.used(t, w.full, w.rome, w.milan)
-		t.Run("pods reach pods", func(t *testing.T) { networkReached(t, w) })
-		t.Run("origin's API server", func(t *testing.T) { networkOrigin(t, w) })
-		t.Run("roles restarted", func(t *testing.T) { networkRestarts(t, w) })
-		t.Run("rebooted", func(t *testing.T) { networkReboots(t, w) })
+		inTurn(t, w, []part[networkWorld]{
+			{"pods reach pods", networkReached}, {"origin's API server", networkOrigin}, {"roles restarted", networkRestarts},
+			{"rebooted", networkReboots},
+		})
 	})
 }
 

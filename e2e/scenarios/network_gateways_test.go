@@ -200,11 +200,10 @@ func TestBareHost(t *testing.T) {
 	w := newNetworkWorld(t, site.FabricPods, nil, 2, 2)
 	w.peer(t)
 	w.deploy(t)
-	t.Run("an address moves", func(t *testing.T) { networkMoves(t, w) })
-	t.Run("beside the chart's gateway", func(t *testing.T) { hostBeside(t, w) })
-	t.Run("in the place of the chart's gateway", func(t *testing.T) { hostAlone(t, w) })
-	t.Run("killed", func(t *testing.T) { hostKilled(t, w) })
-	t.Run("role route on a node", func(t *testing.T) { hostRoute(t, w) })
+	inTurn(t, w, []part[networkWorld]{
+		{"an address moves", networkMoves}, {"beside the chart's gateway", hostBeside}, {"in the place of the chart's gateway", hostAlone},
+		{"killed", hostKilled}, {"role route on a node", hostRoute},
+	})
 	t.Run("checked", func(t *testing.T) {
 		require.NoError(t, w.rome.Client().CoordinationV1().Leases(site.Namespace).Delete(t.Context(), "liqod-gateway-1", metav1.DeleteOptions{}))
 		w.done(t, w.rome, "network", "check")

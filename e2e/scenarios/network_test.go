@@ -53,15 +53,10 @@ func TestNetwork(t *testing.T) {
 	before := w.rest(t)
 	w.peer(t)
 	w.deploy(t)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, networkWorld)
-	}{
+	inTurn(t, w, []part[networkWorld]{
 		{"pods reach pods", networkReached}, {"only what is shared", networkShared}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
 		{"roles restarted", networkRestarts}, {"repaired", networkRepairs}, {"rebooted", networkReboots},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
-	}
+	})
 	t.Run("nothing left", func(t *testing.T) { networkNothingLeft(t, w, before) })
 }
 

@@ -55,10 +55,7 @@ func TestPartition(t *testing.T) {
 		t.Run("recorded", func(t *testing.T) { partitionRecorded(t, w) })
 		return
 	}
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, partitionWorld)
-	}{
+	for _, test := range []part[partitionWorld]{
 		{"hostile peer", partitionHostilePeer}, {"tunnel", partitionTunnel}, {"API servers, one-way peering", partitionOneWay}, {"API servers, two-way peering", partitionTwoWay},
 		{"one direction", partitionOneDirection}, {"flapping", partitionFlapping},
 		{"gateway gone", partitionGatewayGone},

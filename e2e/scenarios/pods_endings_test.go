@@ -64,7 +64,13 @@ func testEndings(t *testing.T, w *world) {
 func (c *fixture) deleteAll(t *testing.T, forced ...string) {
 	t.Helper()
 	require.NoError(t, c.rome.Client().CoreV1().Pods(c.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	within(t, 30*time.Second, "everything is gone", c.gone(c.namespace, c.twin))
+	c.isEmpty(t, forced...)
+}
+
+// isEmpty waits until nothing is left of the pods, and checks what must hold of all that there were.
+func (c *fixture) isEmpty(t *testing.T, forced ...string) {
+	t.Helper()
+	within(t, time.Minute, "everything is gone", c.gone(c.namespace, c.twin))
 	c.home.requireHome(t, forced...)
 	c.provider.requireProvider(t)
 }
@@ -118,9 +124,7 @@ func testDeletion(t *testing.T, w *world) {
 	for _, name := range forced {
 		w.absent(t, w.milan, 5*time.Second, c.twin, name)
 	}
-	within(t, 30*time.Second, "everything is gone", w.gone(c.namespace, c.twin))
-	c.home.requireHome(t, forced...)
-	c.provider.requireProvider(t)
+	c.isEmpty(t, forced...)
 }
 
 func lower(policy corev1.RestartPolicy) string {

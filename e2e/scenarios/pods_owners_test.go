@@ -27,7 +27,7 @@ func testDeployment(t *testing.T, w *world) {
 	deployments := w.rome.Client().AppsV1().Deployments("rollout")
 	d := kubetest.Create(t, deployments, deployment("web", 10))
 	within(t, time.Minute, "10 pods run in the provider", w.available("web", "rollout", 10))
-	c.requireImages(t, "sim/web:1", 10)
+	require.NoError(t, c.images("sim/web:1", 10)(ctx))
 	first := d.Spec.Template
 
 	for _, step := range []struct{ what, image string }{{"rollout", "sim/web:2"}, {"rollback", "sim/web:1"}} {
@@ -44,28 +44,12 @@ func testDeployment(t *testing.T, w *world) {
 	require.Len(t, sets.Items, 2, "the rollback uses the first ReplicaSet again")
 
 	require.NoError(t, deployments.Delete(ctx, "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
-	within(t, time.Minute, "everything is gone", w.gone(c.namespace, c.twin))
-	c.home.requireHome(t)
-	c.provider.requireProvider(t)
+	c.isEmpty(t)
 }
 
 func (c *fixture) images(image string, want int) func(context.Context) error {
-	return lab.Those(c.milan.Client().CoreV1().Pods(c.twin), metav1.ListOptions{}, func(pods *corev1.PodList) error {
-		if len(pods.Items) != want {
-			return fmt.Errorf("the provider has %d pods, not %d", len(pods.Items), want)
-		}
-		for _, pod := range pods.Items {
-			if have := pod.Spec.Containers[0].Image; have != image {
-				return fmt.Errorf("pod %s has image %s, not %s", pod.Name, have, image)
-			}
-		}
-		return nil
-	})
-}
-
-func (c *fixture) requireImages(t *testing.T, image string, want int) {
-	t.Helper()
-	require.NoError(t, c.images(image, want)(t.Context()))
+	pods, all := c.milan.Client().CoreV1().Pods(c.twin), metav1.ListOptions{}
+	return lab.Together(lab.Number(pods, all, want), lab.All(pods, all, func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Image == image }))
 }
 
 func testStatefulSet(t *testing.T, w *world) {
@@ -103,9 +87,7 @@ func testStatefulSet(t *testing.T, w *world) {
 	require.Zero(t, restarts(c.local(t, "db-1")), "a successor is another pod")
 
 	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("db").Delete(t.Context(), "db", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
-	within(t, time.Minute, "everything is gone", w.gone(c.namespace, c.twin))
-	c.home.requireHome(t)
-	c.provider.requireProvider(t)
+	c.isEmpty(t)
 }
 
 func job(name string, annotations map[string]string) *batchv1.Job {
@@ -131,9 +113,7 @@ func (c *fixture) runJob(t *testing.T, j *batchv1.Job, want batchv1.JobCondition
 func (c *fixture) removeJob(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, c.rome.Client().BatchV1().Jobs(c.namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
-	within(t, time.Minute, "everything is gone", c.gone(c.namespace, c.twin))
-	c.home.requireHome(t)
-	c.provider.requireProvider(t)
+	c.isEmpty(t)
 }
 
 func testJobCompletes(t *testing.T, w *world) {

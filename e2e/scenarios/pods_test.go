@@ -84,12 +84,10 @@ func TestPods(t *testing.T) {
 	}})
 	t.Run("Together", func(t *testing.T) { testPodsTogether(t, w) })
 	// These keep every pod from the virtual node for a while.
-	t.Run("HomeDrain", func(t *testing.T) { testHomeDrain(t, w) })
-	t.Run("HomeTaint", func(t *testing.T) { testHomeTaint(t, w) })
-	t.Run("VKubeletDown", func(t *testing.T) { testVKubeletDown(t, w) })
-	t.Run("ControllerDown", func(t *testing.T) { testControllerDown(t, w) })
-	t.Run("Many", func(t *testing.T) { testMany(t, w) })
-	t.Run("Endpoints", func(t *testing.T) { testEndpoints(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"HomeDrain", testHomeDrain}, {"HomeTaint", testHomeTaint}, {"VKubeletDown", testVKubeletDown}, {"ControllerDown", testControllerDown},
+		{"Many", testMany}, {"Endpoints", testEndpoints},
+	})
 }
 
 // podsTogether is how many subtests run at a time. More make the API server of a small machine
@@ -100,10 +98,7 @@ const podsTogether = 8
 func testPodsTogether(t *testing.T, w *world) {
 	var running errgroup.Group
 	running.SetLimit(podsTogether)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *world)
-	}{
+	for _, test := range []part[*world]{
 		{"Sidecar", testSidecar}, {"JobReplacement", testJobReplacement}, {"JobFails", testJobFails}, {"JobPolicies", testJobPolicies},
 		{"RemoteDeleted", testRemoteDeleted}, {"JobEvicted", testJobEvicted}, {"StatefulSet", testStatefulSet}, {"Deployment", testDeployment},
 		{"Endings", testEndings}, {"CronJobs", testCronJobs}, {"RefusedFeatures", testRefusedFeatures}, {"Grace", testGrace}, {"Deletion", testDeletion},

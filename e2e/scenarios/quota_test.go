@@ -37,13 +37,10 @@ func TestQuota(t *testing.T) {
 	turin := &world{sites: all.sites, rome: all.list[2], milan: all.list[1]}
 	require.NoError(t, rome.rome.Peer(t.Context(), rome.milan, site.PeerOptions{}))
 	require.NoError(t, turin.rome.Peer(t.Context(), turin.milan, site.PeerOptions{}))
-	t.Run("Waits", func(t *testing.T) { testQuotaWaits(t, rome) })
-	t.Run("Order", func(t *testing.T) { testQuotaOrder(t, rome) })
-	t.Run("Refused", func(t *testing.T) { testQuotaRefused(t, rome) })
-	t.Run("Resize", func(t *testing.T) { testQuotaResize(t, rome) })
-	t.Run("Shrunk", func(t *testing.T) { testQuotaShrunk(t, rome) })
-	t.Run("LimitRange", func(t *testing.T) { testQuotaLimitRange(t, rome) })
-	t.Run("Nodes", func(t *testing.T) { testQuotaNodes(t, rome) })
+	inTurn(t, rome, []part[*world]{
+		{"Waits", testQuotaWaits}, {"Order", testQuotaOrder}, {"Refused", testQuotaRefused}, {"Resize", testQuotaResize}, {"Shrunk", testQuotaShrunk},
+		{"LimitRange", testQuotaLimitRange}, {"Nodes", testQuotaNodes},
+	})
 	t.Run("Consumers", func(t *testing.T) { testQuotaConsumers(t, rome, turin) })
 	pair := newReplicaPair(t, all.sites, rome.milan)
 	t.Run("Unseen", func(t *testing.T) { testQuotaUnseen(t, rome, pair) })
@@ -59,10 +56,7 @@ type quotaFixture struct {
 
 func (w *world) quotaFixture(t *testing.T, namespace string, spec offloadingv1beta1.QuotaSpec) *quotaFixture {
 	t.Helper()
-	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-	c := &fixture{world: w, namespace: namespace, twin: namespace + "-" + w.rome.Name}
-	c.home, c.provider = watchPods(t, w.rome, c.namespace), watchPods(t, w.milan, c.twin)
-	a := &quotaFixture{fixture: c, tenant: "liqo-tenant-" + w.rome.Name}
+	a := &quotaFixture{fixture: w.fixture(t, namespace), tenant: "liqo-tenant-" + w.rome.Name}
 	quotas := w.milan.Liqod().OffloadingV1beta1().Quotas(a.tenant)
 	kubetest.Create(t, quotas, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: spec})
 	t.Cleanup(func() {

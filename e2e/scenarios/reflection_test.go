@@ -162,14 +162,10 @@ func TestReflection(t *testing.T) {
 			})
 		}
 	})
-	t.Run("Classes", func(t *testing.T) { testClasses(t, w) })
-	t.Run("Idle", func(t *testing.T) { testReflectionIdle(t, w) })
-	t.Run("Restart", func(t *testing.T) { testReflectionRestart(t, w) })
-	t.Run("ProviderAway", func(t *testing.T) { testReflectionAway(t, w) })
-	t.Run("SkipLists", func(t *testing.T) { testSkipLists(t, w) })
-	t.Run("HandOver", func(t *testing.T) { testHandOver(t, w) })
-	t.Run("TwoWays", func(t *testing.T) { testTwoWays(t, w) })
-	t.Run("Policy", func(t *testing.T) { testPolicyChange(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"Classes", testClasses}, {"Idle", testReflectionIdle}, {"Restart", testReflectionRestart}, {"ProviderAway", testReflectionAway},
+		{"SkipLists", testSkipLists}, {"HandOver", testHandOver}, {"TwoWays", testTwoWays}, {"Policy", testPolicyChange},
+	})
 }
 
 // anyService are the settings of a provider that lets peers choose what Services have.

@@ -90,13 +90,10 @@ func TestPeerRights(t *testing.T) {
 	t.Run("forbidden", func(t *testing.T) { forbidden(t, p) })
 	t.Run("trust", func(t *testing.T) { trustedApart(t, p) })
 	t.Run("without-label", func(t *testing.T) { withoutLabel(t, p) })
-	t.Run("orphan", func(t *testing.T) { orphan(t, w) })
-	t.Run("kept", func(t *testing.T) { keptTwins(t, w) })
-	t.Run("allowed", func(t *testing.T) { allowed(t, w) })
-	t.Run("vkubelet", func(t *testing.T) { vkubeletRights(t, w) })
-	t.Run("controller", func(t *testing.T) { controllerRights(t, w) })
-	t.Run("controller-policies", func(t *testing.T) { controllerPolicies(t, w) })
-	t.Run("people", func(t *testing.T) { people(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"orphan", orphan}, {"kept", keptTwins}, {"allowed", allowed}, {"vkubelet", vkubeletRights}, {"controller", controllerRights},
+		{"controller-policies", controllerPolicies}, {"people", people},
+	})
 	t.Run("taken-host", func(t *testing.T) { takenHost(t, p) })
 	t.Run("later-host", func(t *testing.T) { laterHost(t, w) })
 	t.Run("revoked", func(t *testing.T) { revoked(t, p) })

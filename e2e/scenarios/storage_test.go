@@ -128,25 +128,14 @@ func testStorage(t *testing.T, w *world) {
 		within(t, 30*time.Second, pod+" runs with its volume", w.podReady("disks", pod))
 	}
 	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
-	t.Run("Events", func(t *testing.T) { testStorageEvents(t, w) })
-	t.Run("RestartWritesNothing", func(t *testing.T) { testStorageRestart(t, w) })
-	t.Run("SecondPod", func(t *testing.T) { testSecondPod(t, w) })
-	t.Run("Expansion", func(t *testing.T) { testExpansion(t, w) })
-	t.Run("ProviderAway", func(t *testing.T) { testStorageProviderAway(t, w) })
-	t.Run("DataAway", func(t *testing.T) { testDataAway(t, w) })
-	t.Run("NameTaken", func(t *testing.T) { testStorageNameTaken(t, w) })
-	t.Run("VKubeletDown", func(t *testing.T) { testStorageVKubeletDown(t, w) })
-	t.Run("SwitchedOff", func(t *testing.T) { testStorageSwitchedOff(t, w) })
-	t.Run("Lost", func(t *testing.T) { testStorageLost(t, w) })
-	t.Run("EphemeralVolume", func(t *testing.T) { testEphemeralVolume(t, w) })
-	t.Run("DataOfAnother", func(t *testing.T) { testDataOfAnother(t, w) })
-	t.Run("MadeUpClass", func(t *testing.T) { testMadeUpClass(t, w) })
-	t.Run("DeletedByName", func(t *testing.T) { testDeletedByName(t, w) })
-	t.Run("Retain", func(t *testing.T) { testRetain(t, w) })
-	t.Run("Unoffloaded", func(t *testing.T) { testUnoffloadKeeps(t, w) })
-	t.Run("NamespaceDeleted", func(t *testing.T) { testNamespaceKeeps(t, w) })
-	t.Run("Adopted", func(t *testing.T) { testAdoption(t, w) })
-	t.Run("TwinDeletedByName", func(t *testing.T) { testTwinDataDeleted(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"Events", testStorageEvents}, {"RestartWritesNothing", testStorageRestart}, {"SecondPod", testSecondPod}, {"Expansion", testExpansion},
+		{"ProviderAway", testStorageProviderAway}, {"DataAway", testDataAway}, {"NameTaken", testStorageNameTaken},
+		{"VKubeletDown", testStorageVKubeletDown}, {"SwitchedOff", testStorageSwitchedOff}, {"Lost", testStorageLost},
+		{"EphemeralVolume", testEphemeralVolume}, {"DataOfAnother", testDataOfAnother}, {"MadeUpClass", testMadeUpClass},
+		{"DeletedByName", testDeletedByName}, {"Retain", testRetain}, {"Unoffloaded", testUnoffloadKeeps}, {"NamespaceDeleted", testNamespaceKeeps},
+		{"Adopted", testAdoption}, {"TwinDeletedByName", testTwinDataDeleted},
+	})
 }
 
 // requireVolume requires a claim that is bound in both clusters, and its volume here.

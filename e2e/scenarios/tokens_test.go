@@ -153,15 +153,11 @@ func TestTokens(t *testing.T) {
 	w := &tokenWorld{world: newWorld(t)}
 	w.offload(t, cashiers, offloadingv1beta1.NamespaceOffloadingSpec{})
 	w.makeCashier(t)
-	t.Run("Shared", func(t *testing.T) { tokenShared(t, w) })
-	t.Run("Restart", func(t *testing.T) { tokenRestart(t, w) })
-	t.Run("Revoked", func(t *testing.T) { tokenRevoked(t, w) })
-	t.Run("AccountMadeAgain", func(t *testing.T) { tokenOfAnotherAccount(t, w) })
-	t.Run("LastPod", func(t *testing.T) { tokenLastPod(t, w) })
-	t.Run("BoundToPods", func(t *testing.T) { tokenOfPods(t, w) })
-	t.Run("SwitchedOff", func(t *testing.T) { tokenSwitchedOff(t, w) })
-	t.Run("RightsTaken", func(t *testing.T) { tokenRightsTaken(t, w) })
-	t.Run("VirtualNodeGone", func(t *testing.T) { tokenVirtualNodeGone(t, w) })
+	inTurn(t, w, []part[*tokenWorld]{
+		{"Shared", tokenShared}, {"Restart", tokenRestart}, {"Revoked", tokenRevoked}, {"AccountMadeAgain", tokenOfAnotherAccount},
+		{"LastPod", tokenLastPod}, {"BoundToPods", tokenOfPods}, {"SwitchedOff", tokenSwitchedOff}, {"RightsTaken", tokenRightsTaken},
+		{"VirtualNodeGone", tokenVirtualNodeGone},
+	})
 	require.Len(t, w.invalid, 9)
 	for _, token := range w.invalid {
 		// The API server remembers for 10 s whom it has let in.

@@ -38,15 +38,11 @@ func TestVirtualNodes(t *testing.T) {
 	w := newWorld(t, map[string]any{"controller": map[string]any{
 		"drainTimeout": drainTimeout.String(), "drainForceAfter": drainForceAfter.String()}})
 	w.offload(t, "nodes", offloadingv1beta1.NamespaceOffloadingSpec{})
-	t.Run("Steady", func(t *testing.T) { testSteady(t, w) })
-	t.Run("NodeDeleted", func(t *testing.T) { testNodeDeleted(t, w) })
-	t.Run("Certificates", func(t *testing.T) { testCertificates(t, w) })
-	t.Run("KubeletAPI", func(t *testing.T) { testKubeletAPI(t, w) })
-	t.Run("KubeletRoutes", func(t *testing.T) { testKubeletRoutes(t, w) })
-	t.Run("Drained", func(t *testing.T) { testDrained(t, w) })
-	t.Run("DeletedWhileAway", func(t *testing.T) { testNodeDeletedWhileAway(t, w) })
-	t.Run("LastDeleted", func(t *testing.T) { testLastNodeDeleted(t, w) })
-	t.Run("TakenDown", func(t *testing.T) { testPeeringTakenDown(t, w) })
+	inTurn(t, w, []part[*world]{
+		{"Steady", testSteady}, {"NodeDeleted", testNodeDeleted}, {"Certificates", testCertificates}, {"KubeletAPI", testKubeletAPI},
+		{"KubeletRoutes", testKubeletRoutes}, {"Drained", testDrained}, {"DeletedWhileAway", testNodeDeletedWhileAway},
+		{"LastDeleted", testLastNodeDeleted}, {"TakenDown", testPeeringTakenDown},
+	})
 }
 
 // testSteady lets the controller look at a virtual node again and again, and counts what it

@@ -61,6 +61,20 @@ func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), se
 	return made{sites, list}
 }
 
+// part is a subtest of a scenario, on its world.
+type part[W any] struct {
+	name string
+	run  func(*testing.T, W)
+}
+
+// inTurn runs subtests one after the other.
+func inTurn[W any](t *testing.T, w W, parts []part[W]) {
+	t.Helper()
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) { p.run(t, w) })
+	}
+}
+
 // must returns the answer of a request: answer := must(request())(t). The test fails for an error.
 func must[T any](answer T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
