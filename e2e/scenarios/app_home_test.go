@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -277,16 +276,8 @@ func storeNear(t *testing.T, w storeWorld) {
 	for s, from := range map[*site.Site]string{w.rome: w.pod(t, "customers", "rome").Name, w.milan: client.Name} {
 		within(t, time.Minute, "requests of "+s.Name+" are answered there", func(ctx context.Context) error {
 			for range 20 {
-				said, err := s.Exec(ctx, storeNamespace, from, "get", "http://near/")
-				if err != nil {
-					return err
-				}
-				var who answer
-				if err := json.Unmarshal([]byte(said), &who); err != nil {
-					return fmt.Errorf("%s: %w", said, err)
-				}
-				if runsIn(who.Node) != s.Name {
-					return fmt.Errorf("an answer comes from %s", who.Node)
+				if who, err := parsed[answer](s.Exec(ctx, storeNamespace, from, "get", "http://near/")); err != nil || runsIn(who.Node) != s.Name {
+					return fmt.Errorf("an answer comes from %q: %w", who.Node, err)
 				}
 			}
 			return nil

@@ -237,14 +237,20 @@ func (a answer) facts(into map[string]string) {
 	}
 }
 
+// parsed reads JSON that a command has printed.
+func parsed[T any](said string, err error) (out T, _ error) {
+	if err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal([]byte(said), &out); err != nil {
+		return out, fmt.Errorf("%s: %w", said, err)
+	}
+	return out, nil
+}
+
 // ask sends a request from within a pod.
 func (w storeWorld) ask(ctx context.Context, from, url string) (answer, error) {
-	var out answer
-	said, err := w.rome.Exec(ctx, storeNamespace, from, "get", url)
-	if err == nil {
-		err = json.Unmarshal([]byte(said), &out)
-	}
-	return out, err
+	return parsed[answer](w.rome.Exec(ctx, storeNamespace, from, "get", url))
 }
 
 // expected are the facts that every request to the web tier gathers.
@@ -295,10 +301,7 @@ func storeNodePorts(t *testing.T, w storeWorld) {
 		for _, address := range kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), node).Status.Addresses {
 			if address.Type == corev1.NodeInternalIP {
 				url := fmt.Sprintf("http://%s:%d/?key=lamp", address.Address, door.Spec.Ports[0].NodePort)
-				within(t, 30*time.Second, "the node port of "+node+" answers", func(ctx context.Context) error {
-					_, err := w.ask(ctx, from, url)
-					return err
-				})
+				within(t, 30*time.Second, "the node port of "+node+" answers", func(ctx context.Context) error { return second(w.ask(ctx, from, url)) })
 			}
 		}
 	}
@@ -342,13 +345,9 @@ func storeIngress(t *testing.T, w storeWorld) {
 		within(t, time.Minute, "requests from outside of "+cluster.Name+" reach the web tier in both clusters", func(ctx context.Context) error {
 			seen := map[string]bool{}
 			for range 20 {
-				said, err := cluster.Exec(ctx, storeNamespace, c.from, "get", "http://ingress.ingress/", "5s", "store.example.com")
+				who, err := parsed[answer](cluster.Exec(ctx, storeNamespace, c.from, "get", "http://ingress.ingress/", "5s", "store.example.com"))
 				if err != nil {
 					return err
-				}
-				var who answer
-				if err := json.Unmarshal([]byte(said), &who); err != nil {
-					return fmt.Errorf("%s: %w", said, err)
 				}
 				seen[runsIn(who.Node)] = true
 			}
@@ -419,12 +418,7 @@ func (w storeWorld) tally(ctx context.Context, customer string) (tally, error) {
 
 // tallyOf returns what became of the requests of a pod that runs load.
 func tallyOf(ctx context.Context, s *site.Site, namespace, pod string) (tally, error) {
-	var out tally
-	said, err := s.Exec(ctx, namespace, pod, "get", "http://localhost:8080/")
-	if err == nil {
-		err = json.Unmarshal([]byte(said), &out)
-	}
-	return out, err
+	return parsed[tally](s.Exec(ctx, namespace, pod, "get", "http://localhost:8080/"))
 }
 
 // storeRollout replaces every service at once while customers of both clusters buy: as in

@@ -75,9 +75,7 @@ func testSchedulingGates(t *testing.T, w *world) {
 func testTopologySpread(t *testing.T, w *world) {
 	w.offload(t, "spread", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	d := deployment("web", 6)
-	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
-	}}
+	d.Spec.Template.Spec.TopologySpreadConstraints = overHosts(d.Spec.Selector)
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("spread"), d)
 	within(t, 30*time.Second, "6 pods run", w.available("web", "spread", 6))
 	on := must(w.nodesOf(t.Context(), "spread"))(t)

@@ -44,9 +44,7 @@ func (w *fullWorld) pods(ctx context.Context, namespace string) ([]corev1.Pod, e
 func fullDeployment(t *testing.T, w *fullWorld) {
 	w.offload(t, "across", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	d := webDeployment("web", 4)
-	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
-	}}
+	d.Spec.Template.Spec.TopologySpreadConstraints = overHosts(d.Spec.Selector)
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("across"), d)
 	within(t, time.Minute, "4 pods run across both clusters", w.available("web", "across", 4))
 	pods := must(w.pods(t.Context(), "across"))(t)

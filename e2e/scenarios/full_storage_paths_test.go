@@ -127,9 +127,7 @@ func (w *fullWorld) createPods(t *testing.T, paths []volumePath) {
 		if p.virtual {
 			spec.NodeSelector = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
 		}
-		spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.name()}}}}
-		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+		mountsClaim(&spec, p.name())
 		kubetest.Create(t, w.rome.Client().CoreV1().Pods(pathsNamespace), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.name()}, Spec: spec})
 	}
 }

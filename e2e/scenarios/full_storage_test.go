@@ -59,9 +59,7 @@ func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadi
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: strategy})
 	set := servingSet("db", replicas)
 	if strategy == offloadingv1beta1.PodsLocalAndRemote {
-		set.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: set.Spec.Selector,
-		}}
+		set.Spec.Template.Spec.TopologySpreadConstraints = overHosts(set.Spec.Selector)
 	}
 	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets(namespace), set)
 	pods := map[string][]string{}
@@ -192,9 +190,7 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 	for i, node := range names {
 		cordon(t, w.milan, true, names[1-i])
 		spec := testSpec(1, "serve")
-		spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
-		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+		mountsClaim(&spec, claim.Name)
 		kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: spec})
 		within(t, longest, "a pod runs on "+node, w.podReady(namespace, node))
 		there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(namespace+"-rome"), node)

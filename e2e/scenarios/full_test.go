@@ -3,7 +3,6 @@ package scenarios
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -131,15 +130,8 @@ func fullTokens(t *testing.T, w *fullWorld) {
 	within(t, time.Minute, "the pod is Ready", w.podReady("office", "worker"))
 	pod := kubetest.Get(t, home.CoreV1().Pods("office"), "worker")
 	within(t, 20*time.Second, "it reads itself at home", func(ctx context.Context) error {
-		out, err := w.rome.Exec(ctx, "office", "worker", "api", "api/v1/namespaces/NAMESPACE/pods/worker")
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		var have corev1.Pod
-		if err := json.Unmarshal([]byte(out), &have); err != nil {
-			return err
-		}
-		return lab.Wrong(nil, have.UID != pod.UID, "it is pod %s/%s", have.Namespace, have.Name)
+		have, err := parsed[corev1.Pod](w.rome.Exec(ctx, "office", "worker", "api", "api/v1/namespaces/NAMESPACE/pods/worker"))
+		return lab.Wrong(err, have.UID != pod.UID, "it is pod %s/%s", have.Namespace, have.Name)
 	})
 	_, err := w.rome.Exec(t.Context(), "office", "worker", "api", "api/v1/namespaces/NAMESPACE/secrets")
 	require.Error(t, err, "its account may not read Secrets")

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -253,15 +252,9 @@ func (p shop) sales(ctx context.Context) (map[string]tally, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("no pod of %s is Ready in %s", app, s.Name)
 		}
-		said, err := s.Exec(ctx, namespace, pods.Items[i].Name, "get", "http://localhost:8080/")
-		if err != nil {
+		if out["of "+p.rome.Name+" in "+s.Name], err = tallyOf(ctx, s, namespace, pods.Items[i].Name); err != nil {
 			return nil, err
 		}
-		var of tally
-		if err := json.Unmarshal([]byte(said), &of); err != nil {
-			return nil, err
-		}
-		out["of "+p.rome.Name+" in "+s.Name] = of
 	}
 	return out, nil
 }

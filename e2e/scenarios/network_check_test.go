@@ -57,9 +57,7 @@ func TestNetworkCheck(t *testing.T) {
 
 // networkIs returns a condition: rome's NetworkStatus of milan has a status.
 func (w networkWorld) networkIs(want metav1.ConditionStatus) func(context.Context) error {
-	return lab.That(w.rome.Liqod().CoreV1beta1().ForeignClusters(), "milan", func(fc *corev1beta1.ForeignCluster) error {
-		return stands(fc.Status.Conditions, corev1beta1.ConditionNetwork, want)
-	})
+	return peerSays(w.rome, "milan", corev1beta1.ConditionNetwork, want, "")
 }
 
 // cleared requires that no namespace of a check is left, in either cluster.

@@ -37,6 +37,11 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
+// overHosts has the scheduler spread the pods that are selected evenly over hosts.
+func overHosts(selector *metav1.LabelSelector) []corev1.TopologySpreadConstraint {
+	return []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selector}}
+}
+
 // offload offloads a fresh namespace, with all pods remote unless spec says otherwise.
 func (w *world) offload(t *testing.T, namespace string, spec offloadingv1beta1.NamespaceOffloadingSpec) {
 	t.Helper()

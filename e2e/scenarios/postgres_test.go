@@ -147,9 +147,7 @@ func postgresSet() *appsv1.StatefulSet {
 			Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"rome-1"},
 		}}}},
 	}}}
-	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: set.Spec.Selector,
-	}}
+	spec.TopologySpreadConstraints = overHosts(set.Spec.Selector)
 	return set
 }
 

@@ -103,20 +103,8 @@ func recordNoGateway(t *testing.T, w partitionWorld, wanted map[string]bool) {
 
 func recordNoProvider(t *testing.T, w partitionWorld, wanted map[string]bool) {
 	w.milan.KillControlPlane()
-	within(t, longest, "the provider counts as down", func(ctx context.Context) error {
-		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, w.milan.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, w.milan.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if readyOf(node).Status == corev1.ConditionTrue {
-			return fmt.Errorf("node %s is Ready", node.Name)
-		}
-		return stands(fc.Status.Conditions, corev1beta1.ConditionAPIServer, no)
-	})
+	within(t, longest, "the provider counts as down", lab.Together(peerSays(w.rome, w.milan.Name, corev1beta1.ConditionAPIServer, no, ""),
+		lab.Is(w.rome.Client().CoreV1().Nodes(), w.milan.Name, func(n *corev1.Node) bool { return readyOf(n).Status != corev1.ConditionTrue })))
 	record(t, w, w.rome, wanted, "provider-down")
 	require.NoError(t, w.milan.StartControlPlane(t.Context()))
 	w.whole(t)

@@ -137,9 +137,18 @@ func testStorageEvents(t *testing.T, w *world) {
 func onVirtualNodes(name string, source corev1.VolumeSource) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podSpec("sim/web:1")}
 	pod.Spec.NodeSelector = map[string]string{"liqo.io/type": "virtual-node"}
-	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: source}}
+	mounts(&pod.Spec, source)
 	return pod
+}
+
+// mounts gives a pod, and its first container, a volume.
+func mounts(spec *corev1.PodSpec, source corev1.VolumeSource) {
+	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: source}}
+}
+
+func mountsClaim(spec *corev1.PodSpec, claim string) {
+	mounts(spec, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}})
 }
 
 // testEphemeralVolume: a pod's own claim is carried as any other, and its data goes with

@@ -110,10 +110,7 @@ func (w *moveWorld) homeNode() string { return w.full.Nodes(w.rome.Cluster)[0].N
 func (w *moveWorld) user(name string, selector map[string]string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: testSpec(1, "serve")}
 	pod.Spec.NodeSelector = selector
-	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: moveClaim},
-	}}}
+	mountsClaim(&pod.Spec, moveClaim)
 	return pod
 }
 

@@ -220,9 +220,7 @@ func testProviderLost(t *testing.T, w *world, all []*site.Site) {
 	w.offload(t, "many", offloadingv1beta1.NamespaceOffloadingSpec{})
 	replicas := int32(len(all))
 	d := deployment("web", replicas)
-	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
-	}}
+	d.Spec.Template.Spec.TopologySpreadConstraints = overHosts(d.Spec.Selector)
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("many"), d)
 	within(t, longest, "a pod in each", w.available("web", "many", replicas))
 	on := must(w.nodesOf(t.Context(), "many"))(t)
