@@ -143,11 +143,8 @@ func keepOne(t *testing.T, w *world) (still func()) {
 		kubetest.Patch(t, w.rome.Client().CoreV1().Namespaces(), namespace, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, offloadingv1beta1.OnProviderLossAnnotation, value))
 	}
 	pod := impatient(deployment("web", 1)).Spec.Template
-	try := func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: pod.Spec},
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	}
+	try := lab.Creates(w.rome.Client().CoreV1().Pods(namespace), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: pod.Spec},
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), impatient(deployment("web", 1)))
 	within(t, 30*time.Second, "the kept pod runs in the provider", w.available("web", namespace, 1))
 	annotate("Hold")

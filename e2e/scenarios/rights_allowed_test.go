@@ -184,10 +184,8 @@ func vkubeletWrites(vk kubernetes.Interface) map[string]attempt {
 	core, merge := vk.CoreV1(), types.MergePatchType
 	nodeLeases, leases := vk.CoordinationV1().Leases("kube-node-lease"), vk.CoordinationV1().Leases(tenantOfMilan)
 	event := func(namespace, kind, name string) attempt {
-		return func(ctx context.Context) error {
-			return second(core.Events(namespace).Create(ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "allowed-"}, Reason: "X",
-				InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: strings.TrimPrefix(namespace, "default"), Name: name}}, dryCreate))
-		}
+		return lab.Creates(core.Events(namespace), &corev1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "allowed-"}, Reason: "X",
+			InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: strings.TrimPrefix(namespace, "default"), Name: name}}, dryCreate)
 	}
 	const patch = `{"metadata":{"annotations":{"a":"1"}}}`
 	return map[string]attempt{
@@ -214,10 +212,8 @@ func controllerWrites(home, provider kubernetes.Interface) map[string]attempt {
 	return map[string]attempt{
 		"the cordon of a virtual node":       dryPatches(home.CoreV1().Nodes(), "milan", merge, `{"spec":{"unschedulable":true}}`),
 		"the mark of an offloaded namespace": dryPatches(home.CoreV1().Namespaces(), "shop", merge, `{"metadata":{"labels":{"liqo.io/scheduling-enabled":null}}}`),
-		"a tenant namespace": func(ctx context.Context) error {
-			return second(home.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-berlin", Labels: map[string]string{
-				"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": "berlin", "pod-security.kubernetes.io/enforce": "restricted"}}}, dryCreate))
-		},
+		"a tenant namespace": lab.Creates(home.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-berlin", Labels: map[string]string{
+			"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": "berlin", "pod-security.kubernetes.io/enforce": "restricted"}}}, dryCreate),
 		"the deletion of a twin": lab.Deletes(provider.CoreV1().Namespaces(), twinOfRome, dryDelete),
 		"the deletion of what is in a twin": func(ctx context.Context) error {
 			return provider.CoreV1().ConfigMaps(twinOfRome).DeleteCollection(ctx, dryDelete, metav1.ListOptions{})
@@ -255,11 +251,9 @@ func writesOfPods(vk, peer, provider kubernetes.Interface) map[string]attempt {
 
 // bindingWrites are the bindings of each role of the chart that the controller binds.
 func bindingWrites(home, provider kubernetes.Interface) map[string]attempt {
-	tries := map[string]attempt{"a vkubelet's, in the whole cluster": func(ctx context.Context) error {
-		return second(home.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "liqod-vkubelet-cluster:" + tenantOfMilan + ":allowed"},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqod-vkubelet-cluster"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenantOfMilan, Name: "vk-milan"}}}, dryCreate))
-	}}
+	tries := map[string]attempt{"a vkubelet's, in the whole cluster": lab.Creates(home.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "liqod-vkubelet-cluster:" + tenantOfMilan + ":allowed"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqod-vkubelet-cluster"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenantOfMilan, Name: "vk-milan"}}}, dryCreate)}
 	account := func(namespace, name string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	}
@@ -275,10 +269,8 @@ func bindingWrites(home, provider kubernetes.Interface) map[string]attempt {
 		"liqod-peer-twin":         {provider, twinOfRome, rome},
 		"liqod-controller-twin":   {provider, twinOfRome, account("liqod", "liqod-controller")},
 	} {
-		tries[role] = func(ctx context.Context) error {
-			return second(of.by.RbacV1().RoleBindings(of.namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role + ":allowed"},
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{of.to}}, dryCreate))
-		}
+		tries[role] = lab.Creates(of.by.RbacV1().RoleBindings(of.namespace), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role + ":allowed"},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{of.to}}, dryCreate)
 	}
 	return tries
 }

@@ -138,12 +138,10 @@ func requireSessions(t *testing.T, c kubernetes.Interface, pod string) {
 func shadowAttempts(p attacker) map[string]attempt {
 	api := p.liqod.OffloadingV1beta1()
 	create := func(change func(*metav1.ObjectMeta)) attempt {
-		return func(ctx context.Context) error {
-			s := shadowPod("evil")
-			s.Namespace = twinOfRome
-			change(&s.ObjectMeta)
-			return second(api.ShadowPods(twinOfRome).Create(ctx, s, metav1.CreateOptions{}))
-		}
+		s := shadowPod("evil")
+		s.Namespace = twinOfRome
+		change(&s.ObjectMeta)
+		return lab.Creates(api.ShadowPods(twinOfRome), s)
 	}
 	patch := func(data string) attempt {
 		return lab.Patches(api.ShadowPods(twinOfRome), "target", types.MergePatchType, []byte(data))
@@ -155,10 +153,7 @@ func shadowAttempts(p attacker) map[string]attempt {
 		"finalizer on a ShadowPod":       patch(`{"metadata":{"finalizers":["example.com/evil"]}}`),
 		"owner on a ShadowPod":           patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"1"}]}}`),
 		"finalizers of its NamespaceMap": lab.Patches(api.NamespaceMaps(tenantOfRome), "milan", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
-		"NamespaceMap of another name": func(ctx context.Context) error {
-			nm := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}
-			return second(api.NamespaceMaps(tenantOfRome).Create(ctx, nm, metav1.CreateOptions{}))
-		},
+		"NamespaceMap of another name":   lab.Creates(api.NamespaceMaps(tenantOfRome), &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
 	}
 }
 
@@ -170,11 +165,9 @@ func sliceAttempts(t *testing.T, p attacker) map[string]attempt {
 	delete(target.Labels, offloadingv1beta1.DestinationLabel) // or rome's vkubelet removes what it has no EndpointSlice for
 	kubetest.Create(t, api.ShadowEndpointSlices(twinOfRome), target)
 	create := func(change func(*metav1.ObjectMeta)) attempt {
-		return func(ctx context.Context) error {
-			s := shadowSlice("evil", endpoint("169.254.169.254"))
-			change(&s.ObjectMeta)
-			return second(api.ShadowEndpointSlices(twinOfRome).Create(ctx, s, metav1.CreateOptions{}))
-		}
+		s := shadowSlice("evil", endpoint("169.254.169.254"))
+		change(&s.ObjectMeta)
+		return lab.Creates(api.ShadowEndpointSlices(twinOfRome), s)
 	}
 	patch := func(data string) attempt {
 		return lab.Patches(api.ShadowEndpointSlices(twinOfRome), "target", types.MergePatchType, []byte(data))
@@ -220,18 +213,12 @@ func withoutLabel(t *testing.T, p attacker) {
 		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"offloading.liqo.io/origin": origin}}
 	}
 	within(t, time.Minute, "the peer has the rights of a twin", func(ctx context.Context) error {
-		_, err := p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta("own", "rome")}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-		return err
+		return unlessThere(second(p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta("own", "rome")}, metav1.CreateOptions{})))
 	})
 	configMap := func(change func(*metav1.ObjectMeta)) attempt {
-		return func(ctx context.Context) error {
-			m := meta("evil", "rome")
-			change(&m)
-			return second(p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{}))
-		}
+		m := meta("evil", "rome")
+		change(&m)
+		return lab.Creates(p.core.CoreV1().ConfigMaps(ns), &corev1.ConfigMap{ObjectMeta: m})
 	}
 	theirs := kubetest.Create(t, admin.CoreV1().Secrets(ns), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}})
 	allRefused(t, map[string]attempt{

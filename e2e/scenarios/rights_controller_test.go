@@ -43,16 +43,10 @@ func controllerRights(t *testing.T, w *world) {
 		"a user's namespace's deletion":   lab.Deletes(c.CoreV1().Namespaces(), "victim"),
 		"a real Node's deletion":          lab.Deletes(c.CoreV1().Nodes(), w.rome.SimulatedNodeName(1)),
 		"a RoleBinding of another's name": lab.Creates(c.RbacV1().RoleBindings("victim"), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, RoleRef: ref("liqod-peer-twin")}),
-		"a NetworkPolicy of a user's namespace": func(ctx context.Context) error {
-			_, err := c.NetworkingV1().NetworkPolicies("victim").Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
-				Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none)
-			return err
-		},
-		"a ResourceQuota of a user's namespace": func(ctx context.Context) error {
-			_, err := c.CoreV1().ResourceQuotas("victim").Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{
-				Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none)
-			return err
-		},
+		"a NetworkPolicy of a user's namespace": lab.Creates(c.NetworkingV1().NetworkPolicies("victim"), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
+			Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none),
+		"a ResourceQuota of a user's namespace": lab.Creates(c.CoreV1().ResourceQuotas("victim"), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{
+			Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none),
 		"a token": func(ctx context.Context) error {
 			return second(c.CoreV1().ServiceAccounts(tenantOfMilan).CreateToken(ctx, "vk-milan", &authenticationv1.TokenRequest{}, none))
 		},
@@ -189,13 +183,10 @@ func eventsOfRoles(t *testing.T, w *world) {
 		return c.CoreV1()
 	}
 	write := func(role, namespace, component, kind, version string) attempt {
-		return func(ctx context.Context) error {
-			_, err := events(role).Events(namespace).Create(ctx, &corev1.Event{
-				ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}, Source: corev1.EventSource{Component: component}, Reason: "X",
-				InvolvedObject: corev1.ObjectReference{Kind: kind, APIVersion: version, Namespace: namespace, Name: "x"},
-			}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
-		}
+		return lab.Creates(events(role).Events(namespace), &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}, Source: corev1.EventSource{Component: component}, Reason: "X",
+			InvolvedObject: corev1.ObjectReference{Kind: kind, APIVersion: version, Namespace: namespace, Name: "x"},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	const liqo = "networking.liqo.io/v1beta1"
 	for role, ok := range map[string]attempt{

@@ -41,11 +41,8 @@ func controllerPolicies(t *testing.T, w *world) {
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
 	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), deployments(t, w, c), {
 		"a Secret of people in a tenant namespace": lab.Deletes(c.CoreV1().Secrets(tenantOfMilan), "of-people"),
-		"a Node": lab.Patches(c.CoreV1().Nodes(), other, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)),
-		"a Node that is called virtual": func(ctx context.Context) error {
-			patch := []byte(`{"metadata":{"labels":{"liqo.io/type":"virtual-node"}}}`)
-			return second(c.CoreV1().Nodes().Patch(ctx, other, types.MergePatchType, patch, metav1.PatchOptions{}))
-		},
+		"a Node":                              lab.Patches(c.CoreV1().Nodes(), other, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)),
+		"a Node that is called virtual":       lab.Patches(c.CoreV1().Nodes(), other, types.MergePatchType, []byte(`{"metadata":{"labels":{"liqo.io/type":"virtual-node"}}}`)),
 		"a pod":                               lab.Deletes(c.CoreV1().Pods(plain), "other"),
 		"a pod that tolerates something else": lab.Deletes(c.CoreV1().Pods(plain), "elsewhere"),
 		"a pod on no node":                    lab.Deletes(c.CoreV1().Pods(plain), "unbound"),
@@ -134,11 +131,8 @@ func namespacesOf(c kubernetes.Interface, plain string) map[string]attempt {
 
 // twinOfLevel is an attempt to make a namespace of a peer with labels for its pods.
 func twinOfLevel(c kubernetes.Interface, labels map[string]string) attempt {
-	return func(ctx context.Context) error {
-		_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: "evil-milan", Labels: labels, Annotations: map[string]string{"liqo.io/managed-by-namespace-map": tenantOfMilan + "/rome"}}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	}
+	return lab.Creates(c.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "evil-milan", Labels: labels, Annotations: map[string]string{"liqo.io/managed-by-namespace-map": tenantOfMilan + "/rome"}}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
 // deployments are attempts to run something else than vkubelets. Each changes the Deployment of

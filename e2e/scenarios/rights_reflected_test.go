@@ -158,18 +158,14 @@ func annotatedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMe
 func classAttempts(p attacker, own func(string) metav1.ObjectMeta, claimSpec corev1.PersistentVolumeClaimSpec) map[string]attempt {
 	services, ingresses := p.core.CoreV1().Services(twinOfRome), p.core.NetworkingV1().Ingresses(twinOfRome)
 	claim := func(class string, notes map[string]string) attempt {
-		return func(ctx context.Context) error {
-			c := &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: *claimSpec.DeepCopy()}
-			c.Spec.StorageClassName, c.Annotations = &class, notes
-			return second(p.core.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, c, metav1.CreateOptions{}))
-		}
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: *claimSpec.DeepCopy()}
+		c.Spec.StorageClassName, c.Annotations = &class, notes
+		return lab.Creates(p.core.CoreV1().PersistentVolumeClaims(twinOfRome), c)
 	}
 	ingress := func(class string, notes map[string]string) attempt {
-		return func(ctx context.Context) error {
-			i := &networkingv1.Ingress{ObjectMeta: own("evil"), Spec: ingressOf("evil", class).Spec}
-			i.Annotations = notes
-			return second(ingresses.Create(ctx, i, metav1.CreateOptions{}))
-		}
+		i := &networkingv1.Ingress{ObjectMeta: own("evil"), Spec: ingressOf("evil", class).Spec}
+		i.Annotations = notes
+		return lab.Creates(ingresses, i)
 	}
 	return map[string]attempt{
 		"claim of a class that is not shared":                              claim("inner", nil),
@@ -200,11 +196,9 @@ func serviceAttempts(p attacker, own func(string) metav1.ObjectMeta) map[string]
 			s.Type, s.ExternalName = corev1.ServiceTypeExternalName, "vault.vault.svc.cluster.local"
 		},
 	} {
-		out["a Service's "+what] = func(ctx context.Context) error {
-			s := &corev1.Service{ObjectMeta: own("chosen"), Spec: service("chosen").Spec}
-			change(&s.Spec)
-			return second(services.Create(ctx, s, metav1.CreateOptions{}))
-		}
+		s := &corev1.Service{ObjectMeta: own("chosen"), Spec: service("chosen").Spec}
+		change(&s.Spec)
+		out["a Service's "+what] = lab.Creates(services, s)
 	}
 	for what, body := range map[string]string{
 		"cluster IP": `{"spec":{"clusterIP":"10.96.0.77"}}`, "node port": `{"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":30777}]}}`,
@@ -234,16 +228,13 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 		_, err := ingresses.Create(ctx, at(own("evil"), "bank.example.com"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return lab.Wrong(nil, !apierrors.IsForbidden(err), "answer is %v", err)
 	})
-	directive := func(ctx context.Context) error {
-		ing := ingressOf("evil", "")
-		ing.ObjectMeta, ing.Spec.Rules = own("evil"), []networkingv1.IngressRule{{Host: "free.example.com", IngressRuleValue: networkingv1.IngressRuleValue{
-			HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
-				Path: "/;\n}", PathType: ptr.To(networkingv1.PathTypeImplementationSpecific), Backend: *ing.Spec.DefaultBackend,
-			}}},
-		}}}
-		return second(ingresses.Create(ctx, ing, metav1.CreateOptions{}))
-	}
-	out := map[string]attempt{"path of an Ingress that ends a directive": directive, "host of the bank, afterwards": lab.Patches(ingresses, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`))}
+	directive := ingressOf("evil", "")
+	directive.ObjectMeta, directive.Spec.Rules = own("evil"), []networkingv1.IngressRule{{Host: "free.example.com", IngressRuleValue: networkingv1.IngressRuleValue{
+		HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
+			Path: "/;\n}", PathType: ptr.To(networkingv1.PathTypeImplementationSpecific), Backend: *directive.Spec.DefaultBackend,
+		}}},
+	}}}
+	out := map[string]attempt{"path of an Ingress that ends a directive": lab.Creates(ingresses, directive), "host of the bank, afterwards": lab.Patches(ingresses, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`))}
 	for _, host := range []string{"bank.example.com", "*.example.com"} {
 		out["an Ingress for "+host] = lab.Creates(ingresses, at(own("evil"), "free.example.com", host))
 	}

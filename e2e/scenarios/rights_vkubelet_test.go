@@ -78,17 +78,16 @@ func vkubeletRights(t *testing.T, w *world) {
 // its namespace it may write.
 func eventAttempts(t *testing.T, vk kubernetes.Interface) map[string]attempt {
 	t.Helper()
-	write := func(ctx context.Context, namespace, kind string) error {
-		_, err := vk.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
+	write := func(namespace, kind string) attempt {
+		return lab.Creates(vk.CoreV1().Events(namespace), &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{GenerateName: "evil-"},
 			InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: "x"}, Reason: "Evil", Type: corev1.EventTypeWarning,
-		}, metav1.CreateOptions{})
-		return err
+		})
 	}
-	require.NoError(t, write(t.Context(), "shop", "Pod"))
+	require.NoError(t, write("shop", "Pod")(t.Context()))
 	tries := map[string]attempt{}
 	for _, namespace := range []string{"default", "kube-system", "liqod"} {
-		tries["event in "+namespace] = func(ctx context.Context) error { return write(ctx, namespace, "Pod") }
+		tries["event in "+namespace] = write(namespace, "Pod")
 	}
 	return tries
 }
@@ -107,11 +106,9 @@ func tokenAttempts(t *testing.T, w *world, vk kubernetes.Interface) map[string]a
 		}
 	}
 	secret := func(change func(*corev1.Secret)) attempt {
-		return func(ctx context.Context) error {
-			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: tokenLabels("milan")}, Type: corev1.SecretTypeOpaque}
-			change(s)
-			return second(vk.CoreV1().Secrets("shop").Create(ctx, s, metav1.CreateOptions{}))
-		}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: tokenLabels("milan")}, Type: corev1.SecretTypeOpaque}
+		change(s)
+		return lab.Creates(vk.CoreV1().Secrets("shop"), s)
 	}
 	return map[string]attempt{
 		"a token bound to nothing": token("shop", nil),

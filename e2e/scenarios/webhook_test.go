@@ -112,11 +112,9 @@ func newAuthor(t *testing.T, s *site.Site) author {
 }
 
 func (a author) cluster(change func(*corev1beta1.ForeignCluster)) func(context.Context) error {
-	return func(ctx context.Context) error {
-		fc := peerRecord("turin", "turin")
-		change(fc)
-		return second(a.liqod.CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
-	}
+	fc := peerRecord("turin", "turin")
+	change(fc)
+	return lab.Creates(a.liqod.CoreV1beta1().ForeignClusters(), fc, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
 func (a author) patchCluster(patch string) func(context.Context) error {
@@ -124,11 +122,9 @@ func (a author) patchCluster(patch string) func(context.Context) error {
 }
 
 func (a author) node(namespace string, change func(*offloadingv1beta1.VirtualNode)) func(context.Context) error {
-	return func(ctx context.Context) error {
-		vn := roomyNode("new")
-		change(vn)
-		return second(a.liqod.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, vn, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
-	}
+	vn := roomyNode("new")
+	change(vn)
+	return lab.Creates(a.liqod.OffloadingV1beta1().VirtualNodes(namespace), vn, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
 func roomyNode(name string) *offloadingv1beta1.VirtualNode {
