@@ -263,9 +263,7 @@ func floodPod(name string) *offloadingv1beta1.ShadowPod {
 
 // waits returns once milan's controller has judged the last ShadowPod of oslo.
 func (w *world) waits(ctx context.Context, last string) error {
-	ctx, cancel := context.WithTimeout(ctx, phasePatience)
-	defer cancel()
-	return lab.Eventually(ctx, func(ctx context.Context) error {
+	return lab.Within(ctx, phasePatience, func(ctx context.Context) error {
 		s, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(floodTwin).Get(ctx, last, metav1.GetOptions{})
 		return lab.Wrong(err, len(s.Status.Conditions) == 0, "ShadowPod %s has no condition yet", last)
 	})
@@ -281,13 +279,11 @@ func (w *world) toggle(ctx context.Context, client versioned.Interface, n int) (
 			w.lab.Logf("mapping %d namespaces: %v", n, err)
 			return times
 		}
-		answered, cancel := context.WithTimeout(ctx, time.Minute)
 		// An answer that has not come yet is no reason to stop: the next change comes then.
-		_ = lab.Eventually(answered, func(ctx context.Context) error {
+		_ = lab.Within(ctx, time.Minute, func(ctx context.Context) error {
 			have, err := maps.Get(ctx, w.milan.Name, metav1.GetOptions{})
 			return lab.Wrong(err, have.Status.ObservedGeneration < nm.Generation, "the map is not answered")
 		})
-		cancel()
 	}
 	return times
 }

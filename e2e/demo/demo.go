@@ -121,9 +121,7 @@ func (d *demo) accompanied(ctx context.Context, expected string, tell func(conte
 
 // until waits for what a step promises.
 func (d *demo) until(ctx context.Context, cond func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return lab.Eventually(ctx, cond)
+	return lab.Within(ctx, patience, cond)
 }
 
 // startClusters starts the clusters. Most of the time they wait for each other's parts:

@@ -47,9 +47,7 @@ func (f *Full) AddAPIServer(ctx context.Context, c *Cluster) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	return p, Eventually(ctx, Those(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"}, func(list *discoveryv1.EndpointSliceList) error {
+	return p, Within(ctx, 2*time.Minute, Those(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"}, func(list *discoveryv1.EndpointSliceList) error {
 		for _, s := range list.Items {
 			for _, e := range s.Endpoints {
 				if slices.Contains(e.Addresses, address) {

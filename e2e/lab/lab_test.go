@@ -18,10 +18,8 @@ const testClusters = 2
 
 func within(t *testing.T, patience time.Duration, what string, cond func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), max(patience, time.Minute))
-	defer cancel()
 	begin := time.Now()
-	require.NoError(t, Eventually(ctx, cond), what)
+	require.NoError(t, Within(t.Context(), max(patience, time.Minute), cond), what)
 	t.Logf("%s: %s", what, time.Since(begin).Round(time.Millisecond))
 }
 

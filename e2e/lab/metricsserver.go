@@ -31,15 +31,10 @@ func (f *Full) ApplyMetricsServer(ctx context.Context, c *Cluster) error {
 	if err := c.Apply(ctx, fmt.Appendf(nil, metricsServerManifests, MetricsServerImage)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, metricsPatience)
-	defer cancel()
-	err = Eventually(ctx, func(ctx context.Context) error {
+	err = Within(ctx, metricsPatience, func(ctx context.Context) error {
 		d, err := c.Client().AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "metrics-server", metav1.GetOptions{})
-		if err != nil {
+		if err := Wrong(err, d.Status.AvailableReplicas == 0, "metrics-server is not available: %+v", d.Status.Conditions); err != nil {
 			return err
-		}
-		if d.Status.AvailableReplicas == 0 {
-			return fmt.Errorf("metrics-server is not available: %+v", d.Status.Conditions)
 		}
 		_, err = c.Client().Discovery().ServerResourcesForGroupVersion("metrics.k8s.io/v1beta1")
 		return err

@@ -11,6 +11,13 @@ const (
 	longestPause    = 250 * time.Millisecond
 )
 
+// Within is Eventually, for patience at most.
+func Within(ctx context.Context, patience time.Duration, cond func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return Eventually(ctx, cond)
+}
+
 // Eventually calls cond until it returns nil. Its error says what cond still missed
 // when ctx ended; a ctx without a deadline has one of two minutes.
 func Eventually(ctx context.Context, cond func(context.Context) error) error {

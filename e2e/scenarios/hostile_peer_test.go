@@ -63,9 +63,7 @@ func hostilePeer(t *testing.T, w *fullWorld, fromPod string, gateway func(ctx co
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), shortest)
-		defer cancel()
-		return lab.Eventually(ctx, func(ctx context.Context) error {
+		return lab.Within(t.Context(), shortest, func(ctx context.Context) error {
 			after, err := w.dropped(ctx)
 			return lab.Wrong(err, after["to_node"] <= before["to_node"], "to_node has counted %g, and before %g", after["to_node"], before["to_node"])
 		})

@@ -95,10 +95,8 @@ const (
 // within waits for a condition with a deadline, and logs how long it took.
 func within(t *testing.T, patience time.Duration, what string, cond func(context.Context) error) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), max(patience, shortest))
-	defer cancel()
 	begin := time.Now()
-	require.NoError(t, lab.Eventually(ctx, cond), what)
+	require.NoError(t, lab.Within(t.Context(), max(patience, shortest), cond), what)
 	took := time.Since(begin)
 	t.Logf("%s: %s", what, took.Round(time.Millisecond))
 	return took

@@ -35,10 +35,8 @@ func TestAnarchy(t *testing.T) {
 	begin := time.Now()
 	w.makeFaults(t, begin, plan)
 	last := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	var wrong error
-	err := lab.Eventually(ctx, func(ctx context.Context) error {
+	err := lab.Within(t.Context(), patience, func(ctx context.Context) error {
 		wrong = w.healthy(ctx)
 		return wrong
 	})
@@ -79,9 +77,7 @@ func (w *anarchyWorld) record(o clusterFault) int {
 // waitUntilFree waits until no other fault hits the parts that a fault is to hit.
 func (w *anarchyWorld) waitUntilFree(t *testing.T, o clusterFault) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), undoWithin)
-	defer cancel()
-	require.NoError(t, lab.Eventually(ctx, func(context.Context) error {
+	require.NoError(t, lab.Within(t.Context(), undoWithin, func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, h := range w.faults {

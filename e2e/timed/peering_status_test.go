@@ -87,9 +87,7 @@ func (s *statusWatch) see(ctx context.Context, event watch.EventType, fc *corev1
 
 // compare returns the part that is missing. It tries again while an API server is paused.
 func (s *statusWatch) compare(ctx context.Context, needs func(context.Context) error) (missing error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err := lab.Eventually(ctx, func(ctx context.Context) error {
+	err := lab.Within(ctx, patience, func(ctx context.Context) error {
 		missing = needs(ctx)
 		if missing == nil || errors.Is(missing, errMissing) {
 			return nil
@@ -132,9 +130,7 @@ func (s *statusWatch) take() []string {
 
 // settled waits until the consumer reports no use that is not complete.
 func (s *statusWatch) settled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, staleAtMost)
-	defer cancel()
-	return lab.Eventually(ctx, func(ctx context.Context) error {
+	return lab.Within(ctx, staleAtMost, func(ctx context.Context) error {
 		fc, err := s.consumer.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, s.provider.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

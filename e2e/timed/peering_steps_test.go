@@ -93,9 +93,7 @@ type peering struct {
 // eventually waits until there is no error, or one that is accepted.
 func (p *peering) eventually(what string, cond func(context.Context) error, accepted ...func(error) bool) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
-	defer cancel()
-	require.NoError(p.t, lab.Eventually(ctx, func(ctx context.Context) error {
+	require.NoError(p.t, lab.Within(p.t.Context(), patience, func(ctx context.Context) error {
 		err := cond(ctx)
 		if slices.ContainsFunc(accepted, func(is func(error) bool) bool { return is(err) }) {
 			return nil

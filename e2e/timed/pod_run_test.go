@@ -66,9 +66,7 @@ func (r *podRun) name(base string) string { return fmt.Sprintf("%s-%d", base, r.
 // eventually waits for a condition.
 func (r *podRun) eventually(what string, cond func(context.Context) error) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	require.NoError(r.t, lab.Eventually(ctx, cond), what)
+	require.NoError(r.t, lab.Within(r.t.Context(), patience, cond), what)
 }
 
 // bare is a pod with a restart policy, and annotations for the simulator in pairs.

@@ -139,9 +139,7 @@ func (d *disruptor) skipLabels(t *testing.T) {
 	} else {
 		d.set.skipped = nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error {
+	require.NoError(t, lab.Within(t.Context(), time.Minute, func(ctx context.Context) error {
 		_, err := d.w.Rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Patch(ctx, provider, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: user})
 		return err
 	}))

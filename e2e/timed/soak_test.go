@@ -62,10 +62,8 @@ func TestSoak(t *testing.T) {
 func (c *comparison) check(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), catchUp)
-	defer cancel()
 	var last []string
-	err := lab.Eventually(ctx, func(ctx context.Context) error {
+	err := lab.Within(t.Context(), catchUp, func(ctx context.Context) error {
 		found, err := c.differences(ctx)
 		if err != nil {
 			return err
