@@ -150,12 +150,7 @@ func (a *applicant) config(t *testing.T) *rest.Config {
 func (a *applicant) works(t *testing.T) func(context.Context) error {
 	t.Helper()
 	core, liqod := clients(t, a.config(t))
-	return func(ctx context.Context) error {
-		if _, err := core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		return second(liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id)).List(ctx, metav1.ListOptions{}))
-	}
+	return lab.Together(lab.Exists(core.CoreV1().Namespaces(), "kube-system"), lab.Lists(liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id))))
 }
 
 // fails returns a condition: the identity has no rights.
@@ -163,10 +158,8 @@ func (a *applicant) fails(t *testing.T) func(context.Context) error {
 	t.Helper()
 	core, liqod := clients(t, a.config(t))
 	return func(ctx context.Context) error {
-		_, first := core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
-		_, second := liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id)).List(ctx, metav1.ListOptions{})
-		for _, err := range []error{first, second} {
-			if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		for _, try := range []attempt{lab.Exists(core.CoreV1().Namespaces(), "kube-system"), lab.Lists(liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id)))} {
+			if err := try(ctx); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 				return fmt.Errorf("not refused: %w", err)
 			}
 		}

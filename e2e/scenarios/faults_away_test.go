@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -264,16 +263,5 @@ func (w *world) createPod(t *testing.T, namespace string, pod *corev1.Pod) {
 
 // podGone looks for a pod in both clusters.
 func (w *world) podGone(namespace, name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for cluster, in := range map[*lab.Cluster]string{w.rome.Cluster: namespace, w.milan.Cluster: namespace + "-rome"} {
-			_, err := cluster.Client().CoreV1().Pods(in).Get(ctx, name, metav1.GetOptions{})
-			if err == nil {
-				return fmt.Errorf("pod %s/%s is there", in, name)
-			}
-			if !apierrors.IsNotFound(err) {
-				return err
-			}
-		}
-		return nil
-	}
+	return lab.Together(isGone(w.rome.Client().CoreV1().Pods(namespace), name), isGone(w.milan.Client().CoreV1().Pods(namespace+"-rome"), name))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -50,16 +51,10 @@ func fullVKubeletDeleted(t *testing.T, w *fullWorld) {
 	list := kubetest.List(t, vkubelets, metav1.ListOptions{LabelSelector: "liqo.io/virtual-node=milan"})
 	require.Len(t, list.Items, 1)
 	require.NoError(t, vkubelets.Delete(ctx, list.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
-	within(t, 30*time.Second, "another vkubelet keeps the node", func(ctx context.Context) error {
-		lease, err := w.rome.Client().CoordinationV1().Leases("liqo-tenant-milan").Get(ctx, "vk-milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder == "" || strings.HasPrefix(holder, list.Items[0].Name) {
-			return fmt.Errorf("%q holds the Lease", holder)
-		}
-		return w.available("web", "vk", 3)(ctx)
-	})
+	within(t, 30*time.Second, "another vkubelet keeps the node", lab.Together(lab.That(w.rome.Client().CoordinationV1().Leases("liqo-tenant-milan"), "vk-milan", func(lease *coordinationv1.Lease) error {
+		holder := ptr.Deref(lease.Spec.HolderIdentity, "")
+		return lab.Wrong(nil, holder == "" || strings.HasPrefix(holder, list.Items[0].Name), "%q holds the Lease", holder)
+	}), w.available("web", "vk", 3)))
 	within(t, 20*time.Second, "its kubelet API serves", func(ctx context.Context) error {
 		for name := range here {
 			if _, err := w.rome.Exec(ctx, "vk", name, "hostname"); err != nil {

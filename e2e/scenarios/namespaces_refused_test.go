@@ -217,14 +217,10 @@ func testBounds(t *testing.T, w *world) {
 	w.offload(t, "bounded", offloadingv1beta1.NamespaceOffloadingSpec{})
 	const twin = "bounded-rome"
 	quotas, policies := client.CoreV1().ResourceQuotas(twin), client.NetworkingV1().NetworkPolicies(twin)
-	within(t, patience, "the provider counts", func(ctx context.Context) error {
-		quota, err := quotas.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	within(t, patience, "the provider counts", lab.Is(quotas, offloadingv1beta1.TwinBounds, func(quota *corev1.ResourceQuota) bool {
 		_, ok := quota.Status.Used["count/ingresses.networking.k8s.io"]
-		return lab.Wrong(nil, !ok, "the quota controller has not counted yet")
-	})
+		return ok
+	}))
 	policy, err := policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, policy.Spec.PolicyTypes)

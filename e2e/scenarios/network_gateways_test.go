@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -224,13 +223,8 @@ func hostBeside(t *testing.T, w networkWorld) {
 // hostAlone: without the chart's gateway, nothing but the gateway outside leads to milan.
 func hostAlone(t *testing.T, w networkWorld) {
 	require.NoError(t, w.rome.SetGateways(t.Context(), 0))
-	within(t, longest, "no gateway is a pod", func(ctx context.Context) error {
-		_, err := w.rome.Client().AppsV1().Deployments(site.Namespace).Get(ctx, "liqod-gateway", metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Deployment is there: %v", err)
-		}
-		return lab.Number(w.rome.Client().CoreV1().Pods(site.Namespace), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"}, 0)(ctx)
-	})
+	within(t, longest, "no gateway is a pod", lab.Together(isGone(w.rome.Client().AppsV1().Deployments(site.Namespace), "liqod-gateway"),
+		lab.Number(w.rome.Client().CoreV1().Pods(site.Namespace), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"}, 0)))
 	w.reached(t, "with the gateway outside alone")
 }
 

@@ -268,17 +268,7 @@ func networkShared(t *testing.T, w networkWorld) {
 	home := w.rome.Client()
 	kubetest.Create(t, home.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: netApart}})
 	kubetest.Create(t, home.CoreV1().Pods(netApart), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "apart"}, Spec: testSpec(1, "serve")})
-	var own string
-	within(t, longest, "the pod runs", func(ctx context.Context) error {
-		p, err := home.CoreV1().Pods(netApart).Get(ctx, "apart", metav1.GetOptions{})
-		if err == nil && podReady(p) != corev1.ConditionTrue {
-			err = fmt.Errorf("pod apart is not Ready: %+v", p.Status)
-		}
-		if err == nil {
-			own = p.Status.PodIP
-		}
-		return err
-	})
+	own := untilPod(t, w.rome, longest, netApart, "apart", "runs", func(p *corev1.Pod) bool { return podReady(p) == corev1.ConditionTrue }).Status.PodIP
 	view := beside(here.seen["milan"], own)
 	asks := func(ctx context.Context) error {
 		return arrives(w.milan.Exec(ctx, netTwin, there.name, "reach", "tcp://"+view+":8080/0"))

@@ -234,16 +234,9 @@ func postgresPodsDeleted(t *testing.T, w *postgresWorld) {
 	for _, db := range []string{"db-0", "db-1"} {
 		before := w.podOf(t, databases, db).UID
 		require.NoError(t, w.rome.Client().CoreV1().Pods(databases).Delete(t.Context(), db, metav1.DeleteOptions{}))
-		within(t, longest, "another "+db+" runs", func(ctx context.Context) error {
-			pod, err := w.rome.Client().CoreV1().Pods(databases).Get(ctx, db, metav1.GetOptions{})
-			if err == nil && pod.UID == before {
-				err = fmt.Errorf("it is the same")
-			}
-			if err != nil {
-				return err
-			}
-			return w.podReady(databases, db)(ctx)
-		})
+		within(t, longest, "another "+db+" runs", lab.Is(w.rome.Client().CoreV1().Pods(databases), db, func(pod *corev1.Pod) bool {
+			return pod.UID != before && podReady(pod) == corev1.ConditionTrue
+		}))
 	}
 }
 
