@@ -127,18 +127,25 @@ func dropped(have, want []byte) ([]byte, error) {
 	for _, obj := range wanted {
 		stays[id(obj)] = true
 	}
-	var gone [][]byte
-	for _, obj := range old {
-		if stays[id(obj)] || obj.GetAnnotations()["helm.sh/resource-policy"] == "keep" {
+	return documents(old, func(obj *unstructured.Unstructured) bool {
+		return !stays[id(obj)] && obj.GetAnnotations()["helm.sh/resource-policy"] != "keep"
+	})
+}
+
+// documents are the manifests of some objects.
+func documents(objects []*unstructured.Unstructured, some func(*unstructured.Unstructured) bool) ([]byte, error) {
+	var out [][]byte
+	for _, obj := range objects {
+		if !some(obj) {
 			continue
 		}
 		document, err := yaml.Marshal(obj.Object)
 		if err != nil {
 			return nil, fmt.Errorf("encoding %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
-		gone = append(gone, document)
+		out = append(out, document)
 	}
-	return bytes.Join(gone, []byte("---\n")), nil
+	return bytes.Join(out, []byte("---\n")), nil
 }
 
 // without leaves objects out of manifests.
@@ -150,16 +157,7 @@ func without(manifests []byte, names []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var kept [][]byte
-	for _, obj := range objects {
-		if slices.Contains(names, obj.GetKind()+"/"+obj.GetName()) {
-			continue
-		}
-		document, err := yaml.Marshal(obj.Object)
-		if err != nil {
-			return nil, fmt.Errorf("encoding %s %s: %w", obj.GetKind(), obj.GetName(), err)
-		}
-		kept = append(kept, document)
-	}
-	return bytes.Join(kept, []byte("---\n")), nil
+	return documents(objects, func(obj *unstructured.Unstructured) bool {
+		return !slices.Contains(names, obj.GetKind()+"/"+obj.GetName())
+	})
 }
