@@ -181,10 +181,7 @@ func (r resident) sees(ctx context.Context) error {
 	var errs []error
 	for name, want := range r.names {
 		have, err := r.in.Exec(ctx, r.namespace, r.pod, "lookup", name)
-		if err == nil && strings.TrimSpace(have) != want {
-			err = fmt.Errorf("%s resolves %s to %q, not %s", r.pod, name, have, want)
-		}
-		errs = append(errs, err)
+		errs = append(errs, lab.Wrong(err, strings.TrimSpace(have) != want, "%s resolves %s to %q, not %s", r.pod, name, have, want))
 	}
 	args, wanted := []string{"reach"}, map[string]arrival{}
 	for host, want := range r.answers {
@@ -209,8 +206,7 @@ func (r resident) sees(ctx context.Context) error {
 func storeHomeAway(t *testing.T, w storeWorld) {
 	before := map[*site.Site]map[string]string{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		pods := must(containers(t.Context(), s, storeNamespace))(t)
-		before[s] = pods
+		before[s] = must(containers(t.Context(), s, storeNamespace))(t)
 	}
 	own := map[string]string{"cart": w.pod(t, "cart", "milan").Name, "web": w.pod(t, "web", "milan").Name, "catalog": ""}
 	stopPlane(w.rome.Cluster)

@@ -3,7 +3,6 @@ package scenarios
 import (
 	"context"
 	"fmt"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -34,8 +33,7 @@ const (
 func storeKilled(t *testing.T, w storeWorld) {
 	before := map[*site.Site]map[string]string{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		pods := must(containers(t.Context(), s, storeNamespace))(t)
-		before[s] = pods
+		before[s] = must(containers(t.Context(), s, storeNamespace))(t)
 	}
 	for _, role := range []string{"controller", "vkubelet", "webhook", "ipam", "route", "gateway"} {
 		t.Run(role, func(t *testing.T) {
@@ -159,9 +157,6 @@ func storeNewPod(t *testing.T, w storeWorld) {
 	w.kubectl(t, "delete", "pod,service", late)
 	within(t, time.Minute, "nothing of it is left in milan", func(ctx context.Context) error {
 		pods, err := containers(ctx, w.milan, storeNamespace)
-		if err == nil && pods[late] != "" {
-			err = fmt.Errorf("pod %s is there: %s", late, strings.Fields(pods[late])[0])
-		}
-		return err
+		return lab.Wrong(err, pods[late] != "", "pod %s is there: %s", late, pods[late])
 	})
 }

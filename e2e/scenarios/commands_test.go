@@ -174,10 +174,7 @@ func (w *world) summary(ctx context.Context, s *site.Site) (summary, int, error)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &have)
 	}
-	if err == nil && len(have.Peers) != 1 {
-		err = fmt.Errorf("not one peer: %s", out)
-	}
-	return have, code, err
+	return have, code, lab.Wrong(err, len(have.Peers) != 1, "not one peer: %s", out)
 }
 
 func testCommandStatus(t *testing.T, w *world) {

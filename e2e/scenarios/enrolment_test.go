@@ -175,14 +175,9 @@ type enrolments struct {
 // token makes a token by the command.
 func (e enrolments) token(t *testing.T, args ...string) trust.Token {
 	t.Helper()
-	var out string
-	within(t, quickly, "a token", func(ctx context.Context) error {
+	out := await(t, quickly, "a token", func(ctx context.Context) (string, error) {
 		text, code, err := e.command(ctx, e.milan, append([]string{"token", "create"}, args...)...)
-		if err == nil && code != 0 {
-			err = errors.New(text)
-		}
-		out = text
-		return err
+		return text, lab.Wrong(err, code != 0, "%s", text)
 	})
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	return must(trust.ParseToken(lines[len(lines)-1]))(t)

@@ -283,10 +283,8 @@ func scale(t *testing.T, s *site.Site, namespace, name string, replicas int32) {
 	kubetest.Patch(t, deployments, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 	within(t, longest, fmt.Sprintf("%s has %d pods", name, replicas), func(ctx context.Context) error {
 		d, err := deployments.Get(ctx, name, metav1.GetOptions{})
-		if err == nil && (d.Status.ObservedGeneration < d.Generation || d.Status.Replicas != replicas || d.Status.AvailableReplicas != replicas) {
-			err = fmt.Errorf("it has %d, %d of them available", d.Status.Replicas, d.Status.AvailableReplicas)
-		}
-		if err != nil {
+		wrong := d.Status.ObservedGeneration < d.Generation || d.Status.Replicas != replicas || d.Status.AvailableReplicas != replicas
+		if err := lab.Wrong(err, wrong, "it has %d, %d of them available", d.Status.Replicas, d.Status.AvailableReplicas); err != nil {
 			return err
 		}
 		// A pod that ends does not count in the status, and still works.

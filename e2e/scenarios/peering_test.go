@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -54,10 +53,7 @@ func (w *world) peer(t *testing.T, s, provider *site.Site) {
 	defer cancel()
 	within(t, longest, "the controller of "+provider.Name+" serves its authentication", func(ctx context.Context) error {
 		out, code, err := w.command(ctx, s, "peer", "--remote-kubeconfig", provider.Kubeconfig, "--pod-cidr", s.Options.PodCIDR, "--wait=false")
-		if err == nil && code != 0 {
-			err = errors.New(out)
-		}
-		return err
+		return lab.Wrong(err, code != 0, "%s", out)
 	})
 	require.NoError(t, s.StartVKubelet(ctx, "liqo-tenant-"+provider.Name, provider.Name))
 	within(t, longest, "the virtual node is Ready", lab.Is(s.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-"+provider.Name), provider.Name, func(vn *offloadingv1beta1.VirtualNode) bool {

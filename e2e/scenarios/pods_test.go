@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -143,9 +142,7 @@ func measures(p *lab.Process, lines ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		text, err := metrics(ctx, p)
 		for _, line := range lines {
-			if err == nil && !regexp.MustCompile("(?m)^"+line+"$").MatchString(text) {
-				err = fmt.Errorf("there is no line %s in\n%s", line, text)
-			}
+			err = lab.Wrong(err, !regexp.MustCompile("(?m)^"+line+"$").MatchString(text), "there is no line %s in\n%s", line, text)
 		}
 		return err
 	}
