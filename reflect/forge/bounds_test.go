@@ -194,7 +194,6 @@ func requirements(r *corev1.ResourceRequirements) corev1.ResourceRequirements {
 
 // What an honest kubelet writes fits.
 func TestAnOrdinaryStatusIsNotCut(t *testing.T) {
-	t.Parallel()
 	in := scene()
 	in.Refused = func(reason, message string) { t.Errorf("refused: %s: %s", reason, message) }
 	for i := range 20 {
@@ -214,7 +213,6 @@ func TestAnOrdinaryStatusIsNotCut(t *testing.T) {
 }
 
 func TestAResizeIsReportedUpToWhatWasAsked(t *testing.T) {
-	t.Parallel()
 	list := func(cpu string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(cpu)} }
 	for name, tc := range map[string]struct{ asked, before, reported, want string }{
 		"as asked":                {"1", "1", "1", "1"},
@@ -224,7 +222,6 @@ func TestAResizeIsReportedUpToWhatWasAsked(t *testing.T) {
 		"less than nothing":       {"1", "1", "-1", "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			got := atMost(list(tc.reported), ceilings(&corev1.ResourceRequirements{Requests: list(tc.asked)}, list(tc.before), nil))
 			require.Equal(t, tc.want, got.Cpu().String())
 		})
@@ -234,7 +231,6 @@ func TestAResizeIsReportedUpToWhatWasAsked(t *testing.T) {
 }
 
 func TestRefusedAddresses(t *testing.T) {
-	t.Parallel()
 	in := scene()
 	in.Remapper = refusing{}
 	var told []string

@@ -24,7 +24,6 @@ func configMap() *corev1.ConfigMap {
 }
 
 func TestEveryFieldOfAConfigMapHasARule(t *testing.T) {
-	t.Parallel()
 	requireRules(t, configMapFields, kind[corev1.ConfigMap, corev1.ConfigMap]{
 		local: configMap,
 		forge: func(c *corev1.ConfigMap) (*corev1.ConfigMap, error) { return ConfigMap(c, objectOptions()) },
@@ -33,8 +32,7 @@ func TestEveryFieldOfAConfigMapHasARule(t *testing.T) {
 }
 
 func TestConfigMapName(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		name, id string
 		want     string // "" is refused
 	}{
@@ -45,10 +43,8 @@ func TestConfigMapName(t *testing.T) {
 		"the root CA's there":   {"kube-root-ca.crt.rome", "rome", ""},
 		"another's root CA":     {"kube-root-ca.crt.milan", "rome", "kube-root-ca.crt.milan"},
 		"begins like a root CA": {"kube-root-ca.crt.rome2", "rome", "kube-root-ca.crt.rome2"},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			o := objectOptions()
 			o.OriginClusterID = tc.id
 			local := configMap()
@@ -67,7 +63,6 @@ func TestConfigMapName(t *testing.T) {
 
 // TestReplacesImmutable: what is immutable in the provider is replaced if its content is another.
 func TestReplacesImmutable(t *testing.T) {
-	t.Parallel()
 	text := func(s string, immutable *bool) *corev1.ConfigMap {
 		return &corev1.ConfigMap{Data: map[string]string{"k": s}, Immutable: immutable}
 	}
@@ -92,7 +87,6 @@ func TestReplacesImmutable(t *testing.T) {
 		"and other content":    {new(true), nil, "b", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			require.Equal(t, tc.replaces, ReplacesConfigMap(text("a", tc.was), text(tc.content, tc.is)), "text")
 			require.Equal(t, tc.replaces, ReplacesConfigMap(bytes("a", tc.was), bytes(tc.content, tc.is)), "bytes")
 			require.Equal(t, tc.replaces, ReplacesSecret(of("a", tc.was), of(tc.content, tc.is)), "Secret")
@@ -105,7 +99,6 @@ func TestReplacesImmutable(t *testing.T) {
 // and already has the wanted content. It must not be replaced, because the field cannot
 // be reset.
 func TestMergeConfigMapLeavesImmutable(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct{ have, want, merged *bool }{
 		"mutable":                {nil, nil, nil},
 		"becomes immutable":      {nil, new(true), new(true)},
@@ -114,7 +107,6 @@ func TestMergeConfigMapLeavesImmutable(t *testing.T) {
 		"though said to be not":  {new(true), new(false), new(true)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "1"}}, Immutable: tc.want}
 			got := MergeConfigMap(&corev1.ConfigMap{Immutable: tc.have}, want)
 			require.Equal(t, tc.merged, got.Immutable)
@@ -123,4 +115,54 @@ func TestMergeConfigMapLeavesImmutable(t *testing.T) {
 			require.Equal(t, tc.merged, secret.Immutable)
 		})
 	}
+}
+
+// secretFields has a rule for each field of a reflected Secret.
+var secretFields = map[string]rule{
+	"TypeMeta":   {apart, "nobody's"},
+	"ObjectMeta": {apart, "see metaFields"},
+	"Immutable":  {defaulted, "nobody makes one mutable again, who does not make it anew"},
+	"Data":       {kept, ""},
+	"StringData": {removed, "only written; the API server has put it into Data"},
+	"Type":       {apart, "kept, but that of tokens of service accounts; cannot be changed"},
+}
+
+func secret(typ corev1.SecretType) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "shop"}, Type: typ}
+}
+
+func TestEveryFieldOfASecretHasARule(t *testing.T) {
+	requireRules(t, secretFields, kind[corev1.Secret, corev1.Secret]{
+		local: func() *corev1.Secret { return secret(corev1.SecretTypeOpaque) },
+		forge: func(s *corev1.Secret) (*corev1.Secret, error) { return Secret(s, objectOptions()) },
+		merge: MergeSecret,
+	})
+}
+
+func TestSecretTypes(t *testing.T) {
+	for typ, want := range map[corev1.SecretType]corev1.SecretType{
+		"":                   corev1.SecretTypeOpaque, // as the API server has it
+		corev1.SecretTypeTLS: corev1.SecretTypeTLS, corev1.SecretTypeBootstrapToken: corev1.SecretTypeBootstrapToken, "helm.sh/release.v1": "helm.sh/release.v1",
+	} {
+		got, err := Secret(secret(typ), objectOptions())
+		require.NoError(t, err)
+		require.Equal(t, want, got.Type)
+	}
+}
+
+func TestServiceAccountToken(t *testing.T) {
+	_, err := Secret(secret(corev1.SecretTypeServiceAccountToken), objectOptions())
+	require.EqualError(t, err, "ReflectionDisabled: Secret s has type kubernetes.io/service-account-token: "+
+		"tokens of service accounts stay in this cluster; a copy of other type is reflected")
+}
+
+// TestMergeSecretKeepsWhatIsEqual requires that equal values share memory. A generic
+// comparison of a few megabytes byte by byte takes a second.
+func TestMergeSecretKeepsWhatIsEqual(t *testing.T) {
+	have := &corev1.Secret{Data: map[string][]byte{"same": []byte("1"), "other": []byte("2"), "gone": []byte("3")}}
+	want := &corev1.Secret{Data: map[string][]byte{"same": []byte("1"), "other": []byte("0"), "new": []byte("4")}}
+	got := MergeSecret(have, want)
+	require.Equal(t, want.Data, got.Data)
+	require.Same(t, &have.Data["same"][0], &got.Data["same"][0])
+	require.Nil(t, MergeSecret(have, &corev1.Secret{}).Data)
 }

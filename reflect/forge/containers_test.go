@@ -12,13 +12,12 @@ import (
 )
 
 func TestContainerStatuses(t *testing.T) {
-	t.Parallel()
 	deleted := at(150)
 	restarts := func(n int32) []offloadingv1beta1.ContainerRestarts {
 		return []offloadingv1beta1.ContainerRestarts{{Name: "web", Count: n}}
 	}
 	never, onFailure, always := corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure, corev1.RestartPolicyAlways
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		policy      corev1.RestartPolicy
 		local       corev1.ContainerStatus
 		remote      corev1.ContainerStatus
@@ -41,10 +40,8 @@ func TestContainerStatuses(t *testing.T) {
 		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, awaited(terminated("web", 0, 143), reasons.RemotePodTerminating), 0},
 		"ending with the pod, OnFailure 143": {onFailure, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143), 0},
 		"ending with the pod, OnFailure 0":   {onFailure, running("web", 0), terminated("web", 0, 0), 0, true, notReadyYet(running("web", 0)), 0},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := published()
 			in.Local.Spec.RestartPolicy = tc.policy
 			in.Local.Status.ContainerStatuses = []corev1.ContainerStatus{tc.local}
@@ -70,7 +67,6 @@ func awaited(ended corev1.ContainerStatus, reason string) corev1.ContainerStatus
 // TestWaitingContainers: what kubectl shows as the STATUS of a pod that waits in the provider
 // is why it waits, and not the end that its containers had in an earlier pod there.
 func TestWaitingContainers(t *testing.T) {
-	t.Parallel()
 	deleted := at(150)
 	completed := func(in *StatusInput) {
 		in.Remote.DeletionTimestamp = &deleted
@@ -85,7 +81,7 @@ func TestWaitingContainers(t *testing.T) {
 	lost.State.Terminated.Reason, lost.State.Terminated.FinishedAt, lost.State.Terminated.StartedAt = reasons.ContainerStatusUnknown, at(200), at(1)
 	lost.State.Terminated.Message = "the end of the container was not observed before its pod was gone"
 	always, onFailure, never := corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		policy corev1.RestartPolicy
 		local  corev1.ContainerStatus
 		change func(*StatusInput)
@@ -104,10 +100,8 @@ func TestWaitingContainers(t *testing.T) {
 			in.Shadow.Status.Conditions = []metav1.Condition{{Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonQuotaExceeded}}
 		}, awaited(terminated("web", 0, 0), offloadingv1beta1.ReasonQuotaExceeded)},
 		"deleted here": {always, terminated("web", 0, 0), func(in *StatusInput) { in.Remote, in.Local.DeletionTimestamp = nil, &deleted }, terminated("web", 0, 0)},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := published()
 			in.Local.Spec.RestartPolicy = tc.policy
 			in.Local.Status.ContainerStatuses = []corev1.ContainerStatus{tc.local}
@@ -124,13 +118,12 @@ func notReadyYet(s corev1.ContainerStatus) corev1.ContainerStatus {
 }
 
 func TestContainersThatMayRestart(t *testing.T) {
-	t.Parallel()
 	policy := func(p corev1.ContainerRestartPolicy) *corev1.ContainerRestartPolicy { return &p }
 	rule := func(action corev1.ContainerRestartRuleAction, op corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []corev1.ContainerRestartRule {
 		return []corev1.ContainerRestartRule{{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}
 	}
 	restart, in, notIn := corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		pod       corev1.RestartPolicy
 		container corev1.Container
 		code      int32
@@ -145,10 +138,8 @@ func TestContainersThatMayRestart(t *testing.T) {
 		"rule for the code":             {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, in, 42)}, code: 42, want: true},
 		"rule for another code":         {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, in, 42)}, code: 41, want: false},
 		"rule for all but another code": {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, notIn, 42)}, code: 41, want: true},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := &corev1.PodSpec{RestartPolicy: tc.pod, Containers: []corev1.Container{tc.container}}
 			status := terminated("", 0, tc.code)
 			require.Equal(t, !tc.want, stuck(spec, &tc.container, &status))
@@ -160,10 +151,76 @@ func TestContainersThatMayRestart(t *testing.T) {
 }
 
 func TestDebugContainersStayEnded(t *testing.T) {
-	t.Parallel()
 	in := published()
 	in.Local.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 	in.Local.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("debug", 0, 1)}
 	in.Remote.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{running("debug", 0), running("theirs", 0)}
 	require.Equal(t, []corev1.ContainerStatus{terminated("debug", 0, 1)}, Status(in).EphemeralContainerStatuses)
+}
+
+func debugContainers(names ...string) []corev1.EphemeralContainer {
+	var out []corev1.EphemeralContainer
+	for _, name := range names {
+		out = append(out, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name, Image: "tools:1"}})
+	}
+	return out
+}
+
+func TestShadowPodNeverAsksTwiceForADebugContainer(t *testing.T) {
+	pod := localPod()
+	pod.Spec.EphemeralContainers = debugContainers("old", "new")
+	pod.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("old", 0, 1)}
+	shadow, err := ShadowPod(pod, options())
+	require.NoError(t, err)
+	require.Equal(t, debugContainers("new"), shadow.Spec.Pod.EphemeralContainers)
+}
+
+func TestDebugContainersOfALostPod(t *testing.T) {
+	for name, tc := range map[string]struct {
+		replaced bool
+		there    []corev1.EphemeralContainer
+		ended    bool
+	}{
+		"the pod has them":                      {true, debugContainers("debug"), false},
+		"the pod is another":                    {true, nil, true},
+		"the cache may be behind: nothing lost": {false, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := published()
+			in.Local.Spec.EphemeralContainers = debugContainers("debug", "waits")
+			in.Local.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{running("debug", 0), {Name: "waits"}}
+			in.Remote.Spec.EphemeralContainers = tc.there
+			if in.Shadow == nil {
+				in.Shadow = &offloadingv1beta1.ShadowPod{}
+				in.Shadow.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: string(in.Local.UID)}
+			}
+			if tc.replaced {
+				in.Shadow.Status.Replaced = "before"
+			}
+			got := Status(in)
+			require.Equal(t, tc.ended, got.EphemeralContainerStatuses[0].State.Terminated != nil)
+			require.Len(t, got.EphemeralContainerStatuses, 1, "what has not begun is asked for again")
+			in.Local.Status = got
+			require.Equal(t, got, Status(in))
+		})
+	}
+}
+
+func TestARefusedDebugContainerWaits(t *testing.T) {
+	in := published()
+	in.Local.Spec.EphemeralContainers = debugContainers("old", "debug")
+	in.Local.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("old", 0, 0)}
+	in.Remote.Spec.EphemeralContainers = debugContainers("old")
+	in.Remote.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("old", 0, 0)}
+	in.Shadow = &offloadingv1beta1.ShadowPod{}
+	in.Shadow.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: string(in.Local.UID)}
+	in.Shadow.Status.Conditions = []metav1.Condition{{
+		Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: "UpdateRefused", Message: "violates PodSecurity"}}
+	got := Status(in)
+	require.Len(t, got.EphemeralContainerStatuses, 2)
+	require.Equal(t, &corev1.ContainerStateWaiting{Reason: "UpdateRefused", Message: "violates PodSecurity"}, got.EphemeralContainerStatuses[1].State.Waiting)
+	in.Local.Status = got
+	require.Equal(t, got, Status(in))
+	in.Shadow.Status.Conditions = nil
+	require.Len(t, Status(in).EphemeralContainerStatuses, 1, "no longer refused, and not yet heard of")
 }

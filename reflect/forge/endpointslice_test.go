@@ -83,17 +83,14 @@ func toTemplate(s *discoveryv1.EndpointSlice) *offloadingv1beta1.ShadowEndpointS
 }
 
 func TestEveryFieldOfAnEndpointSliceHasARule(t *testing.T) {
-	t.Parallel()
 	requireEndpointSliceRules(t, endpointSliceFields, func(s *discoveryv1.EndpointSlice) any { return s })
 }
 
 func TestEveryFieldOfAnEndpointHasARule(t *testing.T) {
-	t.Parallel()
 	requireEndpointSliceRules(t, endpointFields, func(s *discoveryv1.EndpointSlice) any { return &s.Endpoints[0] })
 }
 
 func TestEndpointSlice(t *testing.T) {
-	t.Parallel()
 	local := slice(endpoint("10.1.0.1", "rome-1"), endpoint("10.2.0.1", "milan-gpu"), endpoint("10.3.0.1", "paris"), endpoint("10.1.0.9", ""))
 	local.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
 	local.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web-1", UID: uid}
@@ -127,7 +124,6 @@ func TestEndpointSlice(t *testing.T) {
 // TestEndpointsOfTheProvider covers slices with and without a selector. The provider
 // finds its own pods by a selector; without one, its endpoints must be sent.
 func TestEndpointsOfTheProvider(t *testing.T) {
-	t.Parallel()
 	local := slice(endpoint("10.1.0.1", "rome-1"), endpoint("10.2.0.1", "milan-gpu"), endpoint("10.1.0.2", "rome-1"))
 	local.Endpoints[2].TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "hosted"}
 	hosted := *local.Endpoints[2].DeepCopy()
@@ -145,8 +141,7 @@ func TestEndpointsOfTheProvider(t *testing.T) {
 }
 
 func TestEndpointSliceNotReflected(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		local func(*discoveryv1.EndpointSlice)
 		want  bool
 	}{
@@ -169,10 +164,8 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 		}, false},
 		"named as it in another":      {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "kubernetes" }, true},
 		"of another Service, default": {func(s *discoveryv1.EndpointSlice) { s.Namespace = "default" }, true},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			local := slice(endpoint("10.1.0.1", "rome-1"))
 			tc.local(local)
 			got := EndpointSlice(local, objectOptions(), place, nil)
@@ -184,7 +177,6 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 // TestExternalAddresses: an endpoint that is no pod has the address that the provider reaches. One in the
 // provider keeps its own.
 func TestExternalAddresses(t *testing.T) {
-	t.Parallel()
 	local := slice(endpoint("10.1.0.1", "rome-1"), endpoint("192.168.0.7", ""), endpoint("192.168.0.7", "milan-gpu"))
 	delete(local.Labels, discoveryv1.LabelManagedBy)
 	got := EndpointSlice(local, objectOptions(), place, func(_, address string) string {
@@ -199,7 +191,6 @@ func TestExternalAddresses(t *testing.T) {
 }
 
 func TestEndpointSliceOfNames(t *testing.T) {
-	t.Parallel()
 	local := slice(endpoint("web.example.org", "rome-1"))
 	local.AddressType = discoveryv1.AddressTypeFQDN
 	got := EndpointSlice(local, objectOptions(), place, nil)
@@ -208,7 +199,6 @@ func TestEndpointSliceOfNames(t *testing.T) {
 }
 
 func TestReplacesEndpointSlice(t *testing.T) {
-	t.Parallel()
 	of := func(a discoveryv1.AddressType) *offloadingv1beta1.ShadowEndpointSlice {
 		return toTemplate(&discoveryv1.EndpointSlice{AddressType: a})
 	}

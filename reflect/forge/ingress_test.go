@@ -31,7 +31,6 @@ func ingress() *networkingv1.Ingress {
 }
 
 func TestEveryFieldOfAnIngressHasARule(t *testing.T) {
-	t.Parallel()
 	k := kind[networkingv1.Ingress, networkingv1.Ingress]{
 		local: ingress,
 		forge: func(i *networkingv1.Ingress) (*networkingv1.Ingress, error) {
@@ -46,8 +45,7 @@ func TestEveryFieldOfAnIngressHasARule(t *testing.T) {
 }
 
 func TestIngressClass(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		field, annotation string
 		offered           []Class
 		want              string
@@ -59,10 +57,8 @@ func TestIngressClass(t *testing.T) {
 		"offered, annotation":              {"", "nginx", []Class{{Name: "nginx"}}, "nginx"},
 		"the field is stronger":            {"nginx", "old", []Class{{Name: "nginx"}, {Name: "old"}}, "nginx"},
 		"default":                          {"nginx", "", []Class{{Name: "traefik", Default: true}}, "traefik"},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			local := ingress()
 			local.Spec.IngressClassName = named(tc.field)
 			local.Annotations = map[string]string{"note": "x"}
@@ -80,15 +76,12 @@ func TestIngressClass(t *testing.T) {
 }
 
 func TestMergeIngressClass(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct{ have, want, merged string }{
+	for name, tc := range map[string]struct{ have, want, merged string }{
 		"filled in by the provider": {"nginx", "", "nginx"},
 		"wanted":                    {"nginx", "traefik", "traefik"},
 		"wanted, none":              {"", "traefik", "traefik"},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			have, want := ingress(), ingress()
 			have.Spec.IngressClassName, want.Spec.IngressClassName = named(tc.have), named(tc.want)
 			require.Equal(t, named(tc.merged), MergeIngress(have, want).Spec.IngressClassName)
@@ -98,7 +91,6 @@ func TestMergeIngressClass(t *testing.T) {
 
 // TestRestOfIngress: hosts that the provider refuses are left out, with their certificates, and the rest stays.
 func TestRestOfIngress(t *testing.T) {
-	t.Parallel()
 	want := ingress()
 	want.Spec = networkingv1.IngressSpec{
 		DefaultBackend: &networkingv1.IngressBackend{},
@@ -126,4 +118,25 @@ func TestRestOfIngress(t *testing.T) {
 	require.Nil(t, rest("other.example.com"), "the refusal is of something else")
 	require.Nil(t, rest())
 	require.Equal(t, before, want)
+}
+
+func TestRemoteClass(t *testing.T) {
+	offer := []Class{{Name: "a"}, {Name: "b", Default: true}, {Name: "c", Default: true}}
+	for name, tc := range map[string]struct {
+		own     string
+		offered []Class
+		want    string
+	}{
+		"nothing offered":        {"a", nil, ""},
+		"offered":                {"a", offer, "a"},
+		"offered after others":   {"c", offer, "c"},
+		"not offered":            {"x", offer, "b"},
+		"none":                   {"", offer, "b"},
+		"no default":             {"x", offer[:1], ""},
+		"none, one without name": {"", []Class{{}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, remoteClass(tc.own, tc.offered))
+		})
+	}
 }

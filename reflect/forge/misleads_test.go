@@ -33,7 +33,6 @@ func requireChanges[S any](t *testing.T, fields map[string][]change[S], misleads
 }
 
 func TestWhichServicesMislead(t *testing.T) {
-	t.Parallel()
 	type s = corev1.ServiceSpec
 	ports := func(p ...corev1.ServicePort) s { return s{Type: "ClusterIP", Ports: p} }
 	http, https := corev1.ServicePort{Name: "http", Port: 80}, corev1.ServicePort{Name: "https", Port: 443}
@@ -73,7 +72,6 @@ func TestWhichServicesMislead(t *testing.T) {
 }
 
 func TestWhichIngressesMislead(t *testing.T) {
-	t.Parallel()
 	type s = networkingv1.IngressSpec
 	to := func(service string) networkingv1.IngressBackend {
 		return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: service}}
@@ -108,7 +106,6 @@ func TestWhichIngressesMislead(t *testing.T) {
 }
 
 func TestWhichEndpointSlicesMislead(t *testing.T) {
-	t.Parallel()
 	type s = discoveryv1.EndpointSlice
 	of := func(endpoints ...discoveryv1.Endpoint) s { return s{Endpoints: endpoints} }
 	a, b, off := endpoint("10.1.0.1", ""), endpoint("10.1.0.2", ""), endpoint("10.1.0.1", "")

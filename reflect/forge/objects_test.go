@@ -2,6 +2,7 @@ package forge
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,7 +53,6 @@ func requireRules[L, R any](t *testing.T, rules map[string]rule, k kind[L, R]) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			k.requireRule(t, i, rule.fate)
 		})
 	}
@@ -109,7 +109,6 @@ var metaFields = map[string]rule{
 }
 
 func TestEveryFieldOfTheMetadataHasARule(t *testing.T) {
-	t.Parallel()
 	requireRules(t, metaFields, kind[metav1.ObjectMeta, metav1.ObjectMeta]{
 		local: func() *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: "c", Namespace: "shop"} },
 		forge: func(m *metav1.ObjectMeta) (*metav1.ObjectMeta, error) {
@@ -125,8 +124,7 @@ func TestEveryFieldOfTheMetadataHasARule(t *testing.T) {
 }
 
 func TestMetadata(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		local       metav1.ObjectMeta
 		opts        func(*ObjectOptions)
 		labels      map[string]string // beside origin and destination
@@ -162,10 +160,8 @@ func TestMetadata(t *testing.T) {
 				offloadingv1beta1.AllowReflectionAnnotation: "true"}},
 			record: `{"labels":["offloading.liqo.io/destination","offloading.liqo.io/origin"]}`,
 		},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			o := objectOptions()
 			if tc.opts != nil {
 				tc.opts(&o)
@@ -182,13 +178,12 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestMergeMetadata(t *testing.T) {
-	t.Parallel()
 	forge := func(labels, annotations map[string]string) *metav1.ObjectMeta {
 		m := objectOptions().meta(&metav1.ObjectMeta{Labels: labels, Annotations: annotations})
 		return &m
 	}
 	type m = map[string]string
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		have   *metav1.ObjectMeta
 		change func(*metav1.ObjectMeta) // by others
 		want   *metav1.ObjectMeta
@@ -206,10 +201,8 @@ func TestMergeMetadata(t *testing.T) {
 		"the record is spoilt": {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { o.Annotations[offloadingv1beta1.ReflectedAnnotation] = "{" }, want: forge(m{"b": "1"}, nil),
 			labels: m{"a": "1", "b": "1"}, notes: m{"n": "1"}},
 		"the record is gone": {have: forge(m{"a": "1"}, nil), change: func(o *metav1.ObjectMeta) { o.Annotations = nil }, want: forge(m{"b": "1"}, nil), labels: m{"a": "1", "b": "1"}, notes: m{}},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			if tc.change != nil {
 				tc.change(tc.have)
 			}
@@ -228,8 +221,7 @@ func TestMergeMetadata(t *testing.T) {
 }
 
 func TestForeign(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		labels map[string]string
 		want   bool
 	}{
@@ -237,10 +229,8 @@ func TestForeign(t *testing.T) {
 		"of another cluster":    {map[string]string{offloadingv1beta1.OriginLabel: "paris"}, true},
 		"of nobody":             {map[string]string{offloadingv1beta1.OriginLabel: ""}, true},
 		"labelled as made here": {map[string]string{offloadingv1beta1.OriginLabel: "rome"}, false},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			require.Equal(t, tc.want, Foreign(&metav1.ObjectMeta{Labels: tc.labels}, "rome"))
 		})
 	}
@@ -248,4 +238,96 @@ func TestForeign(t *testing.T) {
 	got, err := PersistentVolumeClaim(&corev1.PersistentVolumeClaim{ObjectMeta: paris}, objectOptions(), nil)
 	require.NoError(t, err)
 	require.Nil(t, got)
+}
+
+func TestLeftOut(t *testing.T) {
+	want := &metav1.ObjectMeta{Annotations: map[string]string{"b": "1", "a": "1", "same": "1", "changed": "1", offloadingv1beta1.ReflectedAnnotation: "x"}}
+	have := &metav1.ObjectMeta{Annotations: map[string]string{"same": "1", "changed": "2", "theirs": "1"}}
+	want.Labels, have.Labels = map[string]string{"app": "x", "sidecar.istio.io/inject": "true"}, map[string]string{"app": "x"}
+	require.Equal(t, []string{"a", "b", "changed", "label sidecar.istio.io/inject"}, LeftOut(want, have))
+	require.Empty(t, LeftOut(have, have))
+	require.Empty(t, LeftOut(&metav1.ObjectMeta{}, have))
+
+	template := func(annotations map[string]string) []corev1.Volume {
+		return []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}},
+		}}}}
+	}
+	shadow := &offloadingv1beta1.ShadowPod{ObjectMeta: *want}
+	shadow.Spec.Pod.Volumes = template(map[string]string{"volume.kubernetes.io/selected-node": "worker-1"})
+	pod := &corev1.Pod{ObjectMeta: *have, Spec: corev1.PodSpec{Volumes: template(nil)}}
+	require.Equal(t, []string{"a", "b", "changed", "label sidecar.istio.io/inject", "volume.kubernetes.io/selected-node of volume data"}, LeftOutOfPod(shadow, pod))
+	require.Less(t, len(LeftOutMessage("milan", strings.Repeat("x", 1<<20))), 1024, "a provider may name any")
+}
+
+const (
+	skipKey  = offloadingv1beta1.SkipReflectionAnnotation
+	allowKey = offloadingv1beta1.AllowReflectionAnnotation
+)
+
+func TestReflects(t *testing.T) {
+	type m = map[string]string
+	for name, tc := range map[string]struct {
+		annotations              m
+		denied, allowed, clashes bool // reflected under DenyList, under AllowList; contradiction
+	}{
+		"none":               {nil, true, false, false},
+		"others":             {m{"note": "true"}, true, false, false},
+		"skip":               {m{skipKey: "true"}, false, false, false},
+		"skip, no value":     {m{skipKey: ""}, false, false, false},
+		"skip, any value":    {m{skipKey: "0"}, false, false, false},
+		"skip taken back":    {m{skipKey: "false"}, true, false, false},
+		"allow":              {m{allowKey: "true"}, true, true, false},
+		"allow, no value":    {m{allowKey: ""}, true, true, false},
+		"allow taken back":   {m{allowKey: "false"}, true, false, false},
+		"both":               {m{skipKey: "true", allowKey: "true"}, false, false, true},
+		"both, one is false": {m{skipKey: "false", allowKey: "true"}, true, true, false},
+		"both, other false":  {m{skipKey: "true", allowKey: "false"}, false, false, false},
+		"both taken back":    {m{skipKey: "false", allowKey: "false"}, true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reflects, conflict := Reflects(DenyList, tc.annotations)
+			require.Equal(t, []bool{tc.denied, tc.clashes}, []bool{reflects, conflict}, "DenyList")
+			reflects, conflict = Reflects(AllowList, tc.annotations)
+			require.Equal(t, []bool{tc.allowed, tc.clashes}, []bool{reflects, conflict}, "AllowList")
+		})
+	}
+}
+
+func TestReflectsSlice(t *testing.T) {
+	type m = map[string]string
+	service := func(annotations m) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
+	}
+	external := func(annotations m) *corev1.Service {
+		s := service(annotations)
+		s.Spec.Type = corev1.ServiceTypeExternalName
+		return s
+	}
+	for name, tc := range map[string]struct {
+		annotations              m
+		service                  *corev1.Service
+		denied, allowed, clashes bool
+	}{
+		"as its Service":                 {nil, service(nil), true, false, false},
+		"as its Service, skipped":        {nil, service(m{skipKey: "true"}), false, false, false},
+		"as its Service, allowed":        {nil, service(m{allowKey: "true"}), true, true, false},
+		"as its Service, which has both": {nil, service(m{skipKey: "true", allowKey: "true"}), false, false, false},
+		"no Service":                     {nil, nil, false, false, false},
+		"itself, without a Service":      {m{allowKey: "true"}, nil, true, true, false},
+		"itself, its Service not":        {m{allowKey: "true"}, service(m{skipKey: "true"}), true, true, false},
+		"not itself, its Service":        {m{skipKey: "true"}, service(m{allowKey: "true"}), false, false, false},
+		"itself taken back":              {m{allowKey: "false"}, service(m{skipKey: "true"}), false, false, false},
+		"not itself taken back":          {m{skipKey: "false"}, service(m{allowKey: "true"}), true, true, false},
+		"both":                           {m{skipKey: "true", allowKey: "true"}, service(nil), false, false, true},
+		"of a former selector":           {nil, external(m{allowKey: "true"}), false, false, false},
+		"of a name, itself allowed":      {m{allowKey: "true"}, external(nil), false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reflects, conflict := ReflectsSlice(DenyList, tc.annotations, tc.service)
+			require.Equal(t, []bool{tc.denied, tc.clashes}, []bool{reflects, conflict}, "DenyList")
+			reflects, conflict = ReflectsSlice(AllowList, tc.annotations, tc.service)
+			require.Equal(t, []bool{tc.allowed, tc.clashes}, []bool{reflects, conflict}, "AllowList")
+		})
+	}
 }

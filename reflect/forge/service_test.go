@@ -29,45 +29,30 @@ var serviceFields = map[string]rule{
 // lacks one rejects the Service, and an event says so. With PreferDualStack the families
 // are left to the provider: the API server of this cluster has filled in its own, and the
 // provider would reject a list with a family that it lacks.
-var serviceSpecFields = map[string]rule{
-	"Ports":                         {apart, "see servicePortFields"},
-	"Selector":                      {kept, ""},
-	"ClusterIP":                     {apart, "None is kept; an address is of this cluster, and the provider gives another"},
-	"ClusterIPs":                    {removed, "as ClusterIP, which is enough"},
-	"Type":                          {defaulted, ""},
-	"ExternalIPs":                   {removed, "a peer may not direct the provider's traffic"},
-	"SessionAffinity":               {defaulted, ""},
-	"LoadBalancerIP":                {removed, "of a load balancer of this cluster"},
-	"LoadBalancerSourceRanges":      {kept, ""},
-	"ExternalName":                  {kept, ""},
-	"ExternalTrafficPolicy":         {apart, "kept for what takes traffic from outside: external IPs, which go, may be all that did"},
-	"HealthCheckNodePort":           {removed, "the provider gives another"},
-	"PublishNotReadyAddresses":      {kept, ""},
-	"SessionAffinityConfig":         {defaulted, ""},
-	"IPFamilies":                    {defaulted, "but for PreferDualStack"},
-	"IPFamilyPolicy":                {defaulted, ""},
-	"AllocateLoadBalancerNodePorts": {defaulted, ""},
-	"LoadBalancerClass":             {apart, "as offered by the provider"},
-	"InternalTrafficPolicy":         {defaulted, ""},
-	"TrafficDistribution":           {kept, ""},
-}
+var serviceSpecFields = with(with(map[string]rule{
+	"Ports":                 {apart, "see servicePortFields"},
+	"ClusterIP":             {apart, "None is kept; an address is of this cluster, and the provider gives another"},
+	"ClusterIPs":            {removed, "as ClusterIP, which is enough"},
+	"ExternalIPs":           {removed, "a peer may not direct the provider's traffic"},
+	"LoadBalancerIP":        {removed, "of a load balancer of this cluster"},
+	"ExternalTrafficPolicy": {apart, "kept for what takes traffic from outside: external IPs, which go, may be all that did"},
+	"HealthCheckNodePort":   {removed, "the provider gives another"},
+	"IPFamilies":            {defaulted, "but for PreferDualStack"},
+	"LoadBalancerClass":     {apart, "as offered by the provider"},
+}, defaulted, "Type", "SessionAffinity", "SessionAffinityConfig", "IPFamilyPolicy", "AllocateLoadBalancerNodePorts",
+	"InternalTrafficPolicy"), kept, "Selector", "LoadBalancerSourceRanges", "ExternalName", "PublishNotReadyAddresses", "TrafficDistribution")
 
 // servicePortFields has a rule for each field of its ports.
-var servicePortFields = map[string]rule{
-	"Name":        {apart, "kept; another name is another port"},
-	"Protocol":    {defaulted, ""},
-	"AppProtocol": {kept, ""},
-	"Port":        {kept, ""},
-	"TargetPort":  {defaulted, ""},
-	"NodePort":    {apart, "kept when forced, else the provider gives another"},
-}
+var servicePortFields = with(with(map[string]rule{
+	"Name":     {apart, "kept; another name is another port"},
+	"NodePort": {apart, "kept when forced, else the provider gives another"},
+}, defaulted, "Protocol", "TargetPort"), kept, "AppProtocol", "Port")
 
 func service() *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"}}
 }
 
 func TestEveryFieldOfAServiceHasARule(t *testing.T) {
-	t.Parallel()
 	k := kind[corev1.Service, corev1.Service]{
 		local: service,
 		forge: func(s *corev1.Service) (*corev1.Service, error) { return Service(s, objectOptions(), nil) },
@@ -113,10 +98,8 @@ func answers(t *testing.T) []answer {
 // TestServiceDefaults requires that values defaulted by an API server do not count as a
 // difference, else the Service would be written again and again.
 func TestServiceDefaults(t *testing.T) {
-	t.Parallel()
 	for _, a := range answers(t) {
 		t.Run(a.Name+", "+a.Home+" to "+a.Provider, func(t *testing.T) {
-			t.Parallel()
 			want, err := Service(a.Local, objectOptions(), classOffers())
 			require.NoError(t, err)
 			if a.Remote == nil {
@@ -134,13 +117,12 @@ func TestServiceDefaults(t *testing.T) {
 }
 
 func TestService(t *testing.T) {
-	t.Parallel()
 	prefer, requireDual := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack
 	both := []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		local func(*corev1.Service)
 		offer []Class
-		want  func(*corev1.ServiceSpec) // on an empty one
+		want  func(*corev1.ServiceSpec) // on an empty one; nil: it is not reflected
 	}{
 		"addresses": {
 			local: func(s *corev1.Service) {
@@ -153,6 +135,16 @@ func TestService(t *testing.T) {
 		"policy for traffic from outside": {
 			local: func(s *corev1.Service) { s.Spec.Type, s.Spec.ExternalTrafficPolicy = "NodePort", "Local" },
 			want:  func(s *corev1.ServiceSpec) { s.Type, s.ExternalTrafficPolicy = "NodePort", "Local" },
+		},
+		"the API server's": {local: func(s *corev1.Service) { s.Namespace, s.Name = "default", "kubernetes" }},
+		"another in default": {
+			local: func(s *corev1.Service) { s.Namespace = "default" }, want: func(*corev1.ServiceSpec) {},
+		},
+		"the name of the API server's elsewhere": {
+			local: func(s *corev1.Service) { s.Name = "kubernetes" }, want: func(*corev1.ServiceSpec) {},
+		},
+		"one that says it is of ours": {
+			local: func(s *corev1.Service) { s.Labels = map[string]string{offloadingv1beta1.OriginLabel: "rome"} }, want: func(*corev1.ServiceSpec) {},
 		},
 		"headless": {
 			local: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
@@ -200,16 +192,18 @@ func TestService(t *testing.T) {
 			offer: []Class{{Name: "d", Default: true}},
 			want:  func(s *corev1.ServiceSpec) { s.Type = "NodePort" },
 		},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			local := service()
 			tc.local(local)
 			before := local.DeepCopy()
 			got, err := Service(local, objectOptions(), tc.offer)
 			require.NoError(t, err)
 			require.Equal(t, before, local, "the argument is not changed")
+			if tc.want == nil {
+				require.Nil(t, got)
+				return
+			}
 			var want corev1.ServiceSpec
 			tc.want(&want)
 			require.Equal(t, want, got.Spec)
@@ -217,92 +211,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-func TestServiceNotReflected(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
-		namespace, name, origin string
-		reflected               bool
-	}{
-		"any":                         {"shop", "web", "", true},
-		"the API server's":            {"default", "kubernetes", "", false},
-		"another in default":          {"default", "web", "", true},
-		"the same name elsewhere":     {"shop", "kubernetes", "", true},
-		"one that says it is of ours": {"shop", "web", "rome", true},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			local := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace, Name: tc.name}}
-			if tc.origin != "" {
-				local.Labels = map[string]string{offloadingv1beta1.OriginLabel: tc.origin}
-			}
-			got, err := Service(local, objectOptions(), nil)
-			require.NoError(t, err)
-			require.Equal(t, tc.reflected, got != nil)
-		})
-	}
-}
-
-func TestMergeServicePorts(t *testing.T) {
-	t.Parallel()
-	type ports = []corev1.ServicePort
-	cases := map[string]struct {
-		have, want ports
-		spec       func(*corev1.ServiceSpec) // of the wanted
-		merged     ports
-	}{
-		"node ports stay": {
-			have:   ports{{Name: "a", Port: 80, NodePort: 30080}, {Name: "b", Port: 81, NodePort: 30081}},
-			want:   ports{{Name: "b", Port: 81}, {Name: "a", Port: 8080}, {Name: "c", Port: 82}},
-			merged: ports{{Name: "b", Port: 81, NodePort: 30081}, {Name: "a", Port: 8080, NodePort: 30080}, {Name: "c", Port: 82}},
-		},
-		"forced ones are taken": {
-			have:   ports{{Port: 80, NodePort: 30080}},
-			want:   ports{{Port: 80, NodePort: 30099}},
-			merged: ports{{Port: 80, NodePort: 30099}},
-		},
-		"none where the type has none": {
-			have:   ports{{Port: 80, NodePort: 30080}},
-			want:   ports{{Port: 80}},
-			spec:   func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeClusterIP },
-			merged: ports{{Port: 80}},
-		},
-		"none where the load balancer wants none": {
-			have:   ports{{Port: 80, NodePort: 30080}},
-			want:   ports{{Port: 80}},
-			spec:   func(s *corev1.ServiceSpec) { s.Type, s.AllocateLoadBalancerNodePorts = "LoadBalancer", new(false) },
-			merged: ports{{Port: 80}},
-		},
-		"a target that was filled in": {
-			have:   ports{{Port: 80, TargetPort: intstr.FromInt32(80)}},
-			want:   ports{{Port: 80}},
-			merged: ports{{Port: 80, TargetPort: intstr.FromInt32(80)}},
-		},
-		"a target that was filled in for another port": {
-			have:   ports{{Port: 80, TargetPort: intstr.FromInt32(80)}},
-			want:   ports{{Port: 81}},
-			merged: ports{{Port: 81}},
-		},
-		"removed": {have: ports{{Port: 80}}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			have, want := service(), service()
-			have.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: tc.have}
-			want.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: tc.want}
-			if tc.spec != nil {
-				tc.spec(&want.Spec)
-			}
-			before := []*corev1.Service{have.DeepCopy(), want.DeepCopy()}
-			require.Equal(t, tc.merged, MergeService(have, want).Spec.Ports)
-			require.Equal(t, before, []*corev1.Service{have, want}, "the arguments are not changed")
-		})
-	}
-}
-
 func TestMergeService(t *testing.T) {
-	t.Parallel()
 	type s = corev1.ServiceSpec
 	affinity := &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))}}
 	addresses := s{ClusterIP: "10.2.0.1", ClusterIPs: []string{"10.2.0.1"}, LoadBalancerIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.2"}}
@@ -310,9 +219,25 @@ func TestMergeService(t *testing.T) {
 	headless, ordinary, none := s{Type: "ClusterIP", ClusterIP: "None"}, s{Type: "ClusterIP"}, s{SessionAffinity: "None"}
 	two := s{IPFamilies: []corev1.IPFamily{"IPv4", "IPv6"}, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack)}
 	single := s{IPFamilies: []corev1.IPFamily{"IPv4"}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack)}
+	type ports = []corev1.ServicePort
+	onNodes := func(p ...corev1.ServicePort) s { return s{Type: "NodePort", Ports: p} }
+	http, pinned := corev1.ServicePort{Port: 80}, corev1.ServicePort{Port: 80, NodePort: 30080}
+	target := corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt32(80)}
+	noNodePorts := s{Type: "LoadBalancer", AllocateLoadBalancerNodePorts: new(false), Ports: ports{http}}
 	for name, tc := range map[string]struct{ have, want, merged s }{
-		"becomes headless after ExternalName": {s{Type: "ExternalName", ExternalName: "x"}, headless, headless},
-		"addresses stay":                      {addresses, s{}, addresses},
+		"node ports stay": {
+			onNodes(ports{{Name: "a", Port: 80, NodePort: 30080}, {Name: "b", Port: 81, NodePort: 30081}}...),
+			onNodes(ports{{Name: "b", Port: 81}, {Name: "a", Port: 8080}, {Name: "c", Port: 82}}...),
+			onNodes(ports{{Name: "b", Port: 81, NodePort: 30081}, {Name: "a", Port: 8080, NodePort: 30080}, {Name: "c", Port: 82}}...),
+		},
+		"forced node ports are taken":                  {onNodes(pinned), onNodes(corev1.ServicePort{Port: 80, NodePort: 30099}), onNodes(corev1.ServicePort{Port: 80, NodePort: 30099})},
+		"no node ports where the type has none":        {onNodes(pinned), s{Type: "ClusterIP", Ports: ports{http}}, s{Type: "ClusterIP", Ports: ports{http}}},
+		"none where the load balancer wants none":      {onNodes(pinned), noNodePorts, noNodePorts},
+		"a target that was filled in":                  {onNodes(target), onNodes(http), onNodes(target)},
+		"a target that was filled in for another port": {onNodes(target), onNodes(corev1.ServicePort{Port: 81}), onNodes(corev1.ServicePort{Port: 81})},
+		"ports are removed":                            {onNodes(http), onNodes(), onNodes()},
+		"becomes headless after ExternalName":          {s{Type: "ExternalName", ExternalName: "x"}, headless, headless},
+		"addresses stay":                               {addresses, s{}, addresses},
 		"a policy for traffic from outside, which external IPs of the provider bring": {open, ordinary, open},
 		"no traffic from outside any more":                                            {s{Type: "NodePort", ExternalTrafficPolicy: "Local"}, ordinary, ordinary},
 		"affinity ends":                                                               {s{SessionAffinity: "ClientIP", SessionAffinityConfig: affinity}, none, none},
@@ -320,8 +245,10 @@ func TestMergeService(t *testing.T) {
 		"one family is left":                                                          {two, single, single},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, tc.merged, MergeService(&corev1.Service{Spec: tc.have}, &corev1.Service{Spec: tc.want}).Spec)
+			have, want := &corev1.Service{Spec: tc.have}, &corev1.Service{Spec: tc.want}
+			before := []*corev1.Service{have.DeepCopy(), want.DeepCopy()}
+			require.Equal(t, tc.merged, MergeService(have, want).Spec)
+			require.Equal(t, before, []*corev1.Service{have, want}, "the arguments are not changed")
 		})
 	}
 }
@@ -329,13 +256,12 @@ func TestMergeService(t *testing.T) {
 // TestRestOfService: a Service can do without node ports, and with a narrower type. Each refusal
 // takes something away, so that they end.
 func TestRestOfService(t *testing.T) {
-	t.Parallel()
 	const health = "spec.healthCheckNodePort"
 	ports := func(a, b int32) []corev1.ServicePort {
 		return []corev1.ServicePort{{Port: 80, NodePort: a}, {Port: 81, NodePort: b}}
 	}
 	balancer := corev1.ServiceSpec{Type: "LoadBalancer", Ports: ports(1, 2), LoadBalancerClass: new("a"), ExternalTrafficPolicy: "Local", AllocateLoadBalancerNodePorts: new(true), LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		want    corev1.ServiceSpec
 		refused []string
 		rest    corev1.ServiceSpec
@@ -352,10 +278,8 @@ func TestRestOfService(t *testing.T) {
 		"two families":                {corev1.ServiceSpec{Type: "ClusterIP", IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack), IPFamilies: []corev1.IPFamily{"IPv4", "IPv6"}}, []string{"spec.ipFamilies[1]", "spec.ipFamilyPolicy"}, corev1.ServiceSpec{}},
 		"a newer distribution":        {corev1.ServiceSpec{Type: "ClusterIP", TrafficDistribution: new(corev1.ServiceTrafficDistributionPreferSameNode)}, []string{"spec.trafficDistribution"}, corev1.ServiceSpec{Type: "ClusterIP"}},
 		"nothing":                     {corev1.ServiceSpec{Type: "NodePort", Ports: ports(1, 2)}, nil, corev1.ServiceSpec{}},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			want := &corev1.Service{Spec: *tc.want.DeepCopy()}
 			rest := RestOfService(want, tc.refused)
 			require.Equal(t, tc.want, want.Spec, "want is not changed")
@@ -371,8 +295,7 @@ func TestRestOfService(t *testing.T) {
 }
 
 func TestReplacesService(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		have, want corev1.ServiceSpec
 		replaces   bool
 	}{
@@ -388,10 +311,8 @@ func TestReplacesService(t *testing.T) {
 		"a class after none":         {corev1.ServiceSpec{Type: "LoadBalancer"}, corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("b")}, true},
 		"no class any more":          {corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("a")}, corev1.ServiceSpec{Type: "LoadBalancer"}, false},
 		"a class, as it becomes one": {corev1.ServiceSpec{Type: "NodePort"}, corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("a")}, false},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			require.Equal(t, tc.replaces, ReplacesService(&corev1.Service{Spec: tc.have}, &corev1.Service{Spec: tc.want}))
 		})
 	}

@@ -5,7 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reasons"
@@ -64,7 +66,6 @@ func projected(name string, sources ...corev1.VolumeProjection) corev1.Volume {
 }
 
 func TestShadowPod(t *testing.T) {
-	t.Parallel()
 	local := localPod()
 	before := local.DeepCopy()
 	got, err := ShadowPod(local, options())
@@ -105,7 +106,6 @@ func ephemeralVolume(name string) corev1.Volume {
 }
 
 func TestShadowPodVariants(t *testing.T) {
-	t.Parallel()
 	type shadow = offloadingv1beta1.ShadowPod
 	always := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	given := offloadingv1beta1.LossTolerations
@@ -123,7 +123,7 @@ func TestShadowPodVariants(t *testing.T) {
 	volumes := func(s *shadow) any { return s.Spec.Pod.Volumes }
 	ports := func(s *shadow) any { return s.Spec.Pod.Containers[0].Ports }
 	kata := offloadingv1beta1.OffloadingPatch{RuntimeClassName: new("kata")}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		pod  func(*corev1.Pod)
 		opts func(*PodOptions)
 		look func(*shadow) any
@@ -253,10 +253,8 @@ func TestShadowPodVariants(t *testing.T) {
 		},
 		"and so without the annotation":      {pod: func(p *corev1.Pod) { p.Spec.Tolerations = given() }, look: tolerations, want: given()},
 		"a toleration of everything is kept": {pod: func(p *corev1.Pod) { p.Spec.Tolerations = always }, look: tolerations, want: always},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pod, opts := localPod(), options()
 			if tc.pod != nil {
 				tc.pod(pod)
@@ -276,8 +274,7 @@ func TestShadowPodVariants(t *testing.T) {
 }
 
 func TestShadowPodRefuses(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		pod     func(*corev1.Pod)
 		reason  string
 		message string
@@ -306,10 +303,8 @@ func TestShadowPodRefuses(t *testing.T) {
 			reasons.APIServerSupportInvalid, `"remote" is not accepted: disabled keeps`},
 		"a service account of the provider": {func(p *corev1.Pod) { p.Annotations["liqo.io/remote-service-account-name"] = "admin" },
 			reasons.APIServerSupportInvalid, `liqo.io/remote-service-account-name: "admin" is not accepted: pods run with no service account of the provider; remove the annotation, and the pod has the tokens of its own account (spec.serviceAccountName)`},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pod := localPod()
 			tc.pod(pod)
 			for _, o := range []PodOptions{options(), withAPI()} {
@@ -325,7 +320,6 @@ func TestShadowPodRefuses(t *testing.T) {
 }
 
 func TestAntiAffinityPresets(t *testing.T) {
-	t.Parallel()
 	own := &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "rack"}}}
 	term := func(labels map[string]string) corev1.PodAffinityTerm {
 		return corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: labels}, TopologyKey: "kubernetes.io/hostname"}
@@ -333,7 +327,7 @@ func TestAntiAffinityPresets(t *testing.T) {
 	hard := func(labels map[string]string) *corev1.PodAntiAffinity {
 		return &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(labels)}}
 	}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		annotations map[string]string
 		skip        []string
 		want        *corev1.PodAntiAffinity
@@ -349,10 +343,8 @@ func TestAntiAffinityPresets(t *testing.T) {
 			want: hard(map[string]string{"tier": "front"})},
 		"hard, a label that stays here": {annotations: map[string]string{"liqo.io/anti-affinity-preset": "hard"}, skip: []string{"tier"},
 			want: hard(map[string]string{"app": "web"})},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pod, opts := localPod(), options()
 			pod.Annotations, opts.SkipLabels = tc.annotations, tc.skip
 			pod.Labels["tier"] = "front"
@@ -366,6 +358,207 @@ func TestAntiAffinityPresets(t *testing.T) {
 				return
 			}
 			require.Equal(t, &corev1.Affinity{PodAntiAffinity: tc.want}, got.Spec.Pod.Affinity)
+		})
+	}
+}
+
+// TestPodsThatLiveAtHome: a pod whose namespace has services Home has the DNS of this cluster, as a kubelet of
+// this cluster gives it, and the name of its namespace here. A pod with another DNS keeps it.
+func TestPodsThatLiveAtHome(t *testing.T) {
+	o := options()
+	o.Home, o.DNS = true, DNS{Servers: []string{"10.96.0.10"}, Domain: "cluster.local"}
+	own := &corev1.PodDNSConfig{
+		Nameservers: []string{"192.0.2.1", "10.96.0.10", "192.0.2.2", "192.0.2.3"}, Searches: []string{"corp.example"},
+		Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr.To("2")}},
+	}
+	namespace := localPod().Namespace
+	searches := []string{namespace + ".svc.cluster.local", "svc.cluster.local", "cluster.local"}
+	ndots := []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr.To("5")}}
+	for name, tc := range map[string]struct {
+		policy  corev1.DNSPolicy
+		host    bool
+		config  *corev1.PodDNSConfig
+		is      corev1.DNSPolicy
+		becomes *corev1.PodDNSConfig
+	}{
+		"the cluster's":                 {corev1.DNSClusterFirst, false, nil, corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: []string{"10.96.0.10"}, Searches: searches, Options: ndots}},
+		"and its own":                   {corev1.DNSClusterFirst, false, own, corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: []string{"10.96.0.10", "192.0.2.1", "192.0.2.2"}, Searches: append(searches[:3:3], "corp.example"), Options: own.Options}},
+		"the cluster's in host network": {corev1.DNSClusterFirstWithHostNet, true, nil, corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: []string{"10.96.0.10"}, Searches: searches, Options: ndots}},
+		"the node's in host network":    {corev1.DNSClusterFirst, true, nil, corev1.DNSClusterFirst, nil},
+		"the node's":                    {corev1.DNSDefault, false, nil, corev1.DNSDefault, nil},
+		"its own alone":                 {corev1.DNSNone, false, own, corev1.DNSNone, own},
+	} {
+		local := localPod()
+		local.Spec.DNSPolicy, local.Spec.HostNetwork, local.Spec.DNSConfig = tc.policy, tc.host, tc.config
+		local.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("metadata.namespace")}}}
+		before := local.DeepCopy()
+		shadow, err := ShadowPod(local, o)
+		require.NoError(t, err, name)
+		require.Equal(t, before, local, "the argument is not changed")
+		require.Equal(t, tc.is, shadow.Spec.Pod.DNSPolicy, name)
+		require.Equal(t, tc.becomes, shadow.Spec.Pod.DNSConfig, name)
+		require.Equal(t, "metadata.annotations['"+homeNamespace+"']", shadow.Spec.Pod.Containers[0].Env[0].ValueFrom.FieldRef.FieldPath)
+		require.Equal(t, namespace, shadow.Annotations[homeNamespace])
+		_, changed := UpdateShadowPod(shadow, local, o)
+		require.False(t, changed, name)
+	}
+}
+
+// TestOnLoss: what is given to a pod is taken back to the letter, however often, and none of
+// it reaches the provider.
+func TestOnLoss(t *testing.T) {
+	const keep, evict = offloadingv1beta1.OnProviderLossKeep, offloadingv1beta1.OnProviderLossEvict
+	within := func(seconds int64, taints ...string) (out []corev1.Toleration) {
+		for _, taint := range taints {
+			out = append(out, corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
+		}
+		return out
+	}
+	join := func(parts ...[]corev1.Toleration) (out []corev1.Toleration) {
+		for _, p := range parts {
+			out = append(out, p...)
+		}
+		return out
+	}
+	both := []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
+	given := offloadingv1beta1.LossTolerations()
+	for name, tc := range map[string]struct {
+		own         []corev1.Toleration
+		taken       []corev1.Toleration // the given ones that were taken back
+		keepsItsOwn bool
+	}{
+		"the usual ones":          {own: within(300, both...), taken: within(300, both...)},
+		"none":                    {taken: within(0, both...)},
+		"another time for each":   {own: join(within(1, both[0]), within(9, both[1])), taken: join(within(1, both[0]), within(9, both[1]))},
+		"kept by its own":         {own: given, keepsItsOwn: true},
+		"tolerates all":           {own: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, keepsItsOwn: true},
+		"one of the two for ever": {own: join(given[:1], within(300, both[1])), taken: join(given[:1], within(300, both[1]))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: tc.own}}
+			become := func(keep bool, tolerations []corev1.Toleration, mark string) {
+				t.Helper()
+				before := pod.DeepCopy()
+				for range 2 {
+					gotTolerations, gotMark := OnLoss(pod, keep)
+					require.Equal(t, before, pod, "the argument is changed")
+					require.Equal(t, tolerations, gotTolerations)
+					require.Equal(t, mark, gotMark)
+					pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}, Spec: corev1.PodSpec{Tolerations: gotTolerations}}
+					if mark != "" {
+						pod.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = gotMark
+					}
+					before = pod.DeepCopy()
+				}
+				require.Equal(t, tc.own, forgeTolerations(pod, nil), "in the provider")
+			}
+			become(false, tc.own, "")
+			if tc.keepsItsOwn {
+				become(true, tc.own, "")
+				return
+			}
+			for range 2 {
+				become(true, join(given, tc.own), keep)
+				become(false, join(tc.taken, tc.own), evict)
+			}
+		})
+	}
+}
+
+func TestUpdateShadowPod(t *testing.T) {
+	cpu := func(s string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(s)}}
+	}
+	n := func(i int64) *int64 { return &i }
+	for name, tc := range map[string]struct {
+		change func(*corev1.Pod)
+		want   func(*offloadingv1beta1.ShadowPod) // nil: no update
+	}{
+		"nothing":              {change: func(*corev1.Pod) {}},
+		"something immutable":  {change: func(p *corev1.Pod) { p.Spec.Hostname = "other" }},
+		"an owner":             {change: func(p *corev1.Pod) { p.OwnerReferences = nil }},
+		"a quantity respelled": {change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = cpu("1000m") }},
+		"a preset, too late":   {change: func(p *corev1.Pod) { p.Annotations["liqo.io/anti-affinity-preset"] = "hard" }, want: func(s *offloadingv1beta1.ShadowPod) { s.Annotations["liqo.io/anti-affinity-preset"] = "hard" }},
+		"a label":              {change: func(p *corev1.Pod) { p.Labels["a"] = "b" }, want: func(s *offloadingv1beta1.ShadowPod) { s.Labels["a"] = "b" }},
+		"a label removed":      {change: func(p *corev1.Pod) { delete(p.Labels, "app") }, want: func(s *offloadingv1beta1.ShadowPod) { delete(s.Labels, "app") }},
+		"no annotation left":   {change: func(p *corev1.Pod) { p.Annotations = nil }, want: func(s *offloadingv1beta1.ShadowPod) { s.Annotations = nil }},
+		"an image": {
+			change: func(p *corev1.Pod) { p.Spec.Containers[0].Image = "web:2"; p.Generation = 4 },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.Containers[0].Image = "web:2"
+				s.Spec.LocalGeneration = 4
+			},
+		},
+		"a sidecar's image": {
+			change: func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "mesh:2" },
+			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.InitContainers[0].Image = "mesh:2" },
+		},
+		"a resize": {
+			change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = cpu("2") },
+			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Resources = cpu("2") },
+		},
+		"a resize of the pod": {
+			change: func(p *corev1.Pod) { r := cpu("3"); p.Spec.Resources = &r },
+			want:   func(s *offloadingv1beta1.ShadowPod) { r := cpu("3"); s.Spec.Pod.Resources = &r },
+		},
+		"a toleration added": {
+			change: func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "k"}) },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.Tolerations = append(s.Spec.Pod.Tolerations, corev1.Toleration{Key: "k"})
+			},
+		},
+		"a toleration removed, which the provider would refuse": {change: func(p *corev1.Pod) { p.Spec.Tolerations = nil }},
+		"deadlines": {
+			change: func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds, p.Spec.TerminationGracePeriodSeconds = n(5), n(6) },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.ActiveDeadlineSeconds, s.Spec.Pod.TerminationGracePeriodSeconds = n(5), n(6)
+			},
+		},
+		"a debug container": {
+			change: func(p *corev1.Pod) { p.Spec.EphemeralContainers = debugContainers("one"); p.Generation = 4 },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.LocalGeneration, s.Spec.Pod.EphemeralContainers = 4, debugContainers("one")
+			},
+		},
+		"one debug container that has begun, one that waits, one of which nothing is known": {
+			change: func(p *corev1.Pod) {
+				p.Spec.EphemeralContainers = debugContainers("begun", "waits", "new")
+				p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{running("begun", 0), {
+					Name: "waits", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}
+			},
+			want: func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.EphemeralContainers = debugContainers("waits", "new") },
+		},
+		"a debug container with the injected token": {
+			change: func(p *corev1.Pod) {
+				p.Spec.EphemeralContainers = debugContainers("one")
+				p.Spec.EphemeralContainers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access-x"}, {Name: "data"}}
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{
+					Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}})
+			},
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.EphemeralContainers = debugContainers("one")
+				s.Spec.Pod.EphemeralContainers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data"}}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := localPod()
+			pod.Spec.Containers[0].Resources = cpu("1")
+			have, err := ShadowPod(pod, options())
+			require.NoError(t, err)
+			have.ResourceVersion, have.Status.Phase = "9", corev1.PodFailed
+			before := have.DeepCopy()
+			tc.change(pod)
+			got, changed := UpdateShadowPod(have, pod, options())
+			require.Equal(t, before, have, "the argument is not changed")
+			if tc.want == nil {
+				require.False(t, changed)
+				return
+			}
+			want := have.DeepCopy()
+			tc.want(want)
+			require.True(t, changed)
+			require.Equal(t, want, got)
 		})
 	}
 }

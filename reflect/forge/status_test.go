@@ -75,7 +75,6 @@ func published() StatusInput {
 }
 
 func TestStatusOfARunningPod(t *testing.T) {
-	t.Parallel()
 	in := scene()
 	before := in.Remote.DeepCopy()
 	got := Status(in)
@@ -111,7 +110,6 @@ func ready(s corev1.PodStatus, t corev1.PodConditionType) string {
 }
 
 func TestReady(t *testing.T) {
-	t.Parallel()
 	deleted := at(150)
 	setReady := func(in *StatusInput, s corev1.ConditionStatus, reason string) {
 		c := findCondition(in.Remote.Status.Conditions, corev1.PodReady)
@@ -123,7 +121,7 @@ func TestReady(t *testing.T) {
 			in.Local.Status.Conditions = append(in.Local.Status.Conditions, condition("lb.example.org/ready", s, 1))
 		}
 	}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		change     func(*StatusInput)
 		ready      string
 		containers string
@@ -153,10 +151,8 @@ func TestReady(t *testing.T) {
 			c.Status, c.LastTransitionTime = corev1.ConditionFalse, at(180)
 			in.NodeReady = false
 		}, "False NodeNotReady", "True", at(180)},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := published()
 			tc.change(&in)
 			got := statusOf(t, in)
@@ -168,7 +164,6 @@ func TestReady(t *testing.T) {
 }
 
 func TestPhaseAndReason(t *testing.T) {
-	t.Parallel()
 	deleted := at(150)
 	enforced := func(in *StatusInput, reason string) {
 		in.Shadow.Status.Conditions = []metav1.Condition{{Type: "Enforced", Status: metav1.ConditionFalse, Reason: reason, Message: "told by the provider"}}
@@ -177,7 +172,7 @@ func TestPhaseAndReason(t *testing.T) {
 		in.Remote.Status.Phase = phase
 		in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{terminated("web", 0, code)}
 	}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		start  func() StatusInput
 		change func(*StatusInput)
 		phase  corev1.PodPhase
@@ -213,10 +208,8 @@ func TestPhaseAndReason(t *testing.T) {
 		"ended here: what runs there is ignored": {published, func(in *StatusInput) {
 			in.Local.Status.Phase, in.Local.Status.Reason = corev1.PodFailed, "DeadlineExceeded"
 		}, corev1.PodFailed, "DeadlineExceeded", "True"},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := tc.start()
 			tc.change(&in)
 			got := statusOf(t, in)
@@ -228,7 +221,6 @@ func TestPhaseAndReason(t *testing.T) {
 }
 
 func TestUnschedulableInTheProvider(t *testing.T) {
-	t.Parallel()
 	in := scene()
 	in.Remote.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available"}}}
@@ -244,7 +236,6 @@ func TestUnschedulableInTheProvider(t *testing.T) {
 }
 
 func TestRefusalIsForgottenOnceThePodIsThere(t *testing.T) {
-	t.Parallel()
 	in := scene()
 	in.Local.Status = PendingStatus(in.Local, "OffloadingBackOff", "namespace shop is not offloaded", at(50))
 	require.Equal(t, "False OffloadingBackOff", ready(in.Local.Status, corev1.PodReady))
@@ -258,7 +249,6 @@ func TestRefusalIsForgottenOnceThePodIsThere(t *testing.T) {
 }
 
 func TestConditionsHaveOneOwner(t *testing.T) {
-	t.Parallel()
 	in := published()
 	in.Local.Status.Conditions = append(in.Local.Status.Conditions,
 		condition("home.example.org/x", corev1.ConditionTrue, 9), condition(corev1.PodResizePending, corev1.ConditionTrue, 9))
@@ -277,17 +267,14 @@ func TestConditionsHaveOneOwner(t *testing.T) {
 }
 
 func TestTransitionsAreNotInTheFuture(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		in   StatusInput
 		want metav1.Time
 	}{
 		"the first status": {scene(), at(100)},
 		"a change":         {published(), at(200)},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := tc.in
 			in.Remote = in.Remote.DeepCopy()
 			*findCondition(in.Remote.Status.Conditions, corev1.PodReady) = condition(corev1.PodReady, corev1.ConditionFalse, 3600)
@@ -301,7 +288,6 @@ func TestTransitionsAreNotInTheFuture(t *testing.T) {
 // TestTimesAreNotInTheFuture: a provider whose clock is an hour ahead. What was shown once
 // stays when the hour has passed.
 func TestTimesAreNotInTheFuture(t *testing.T) {
-	t.Parallel()
 	runs := func(status corev1.PodStatus) []metav1.Time {
 		state := status.ContainerStatuses[0]
 		out := []metav1.Time{*status.StartTime}
@@ -354,7 +340,6 @@ func TestTimesAreNotInTheFuture(t *testing.T) {
 // TestTimesOfAnotherRemotePod: a provider whose clock is ahead lost the pod and runs it in
 // another one, whose container has the ID of the lost one, or none.
 func TestTimesOfAnotherRemotePod(t *testing.T) {
-	t.Parallel()
 	for _, id := range []string{"a", ""} {
 		in := scene()
 		in.Remote, in.Shadow = in.Remote.DeepCopy(), in.Shadow.DeepCopy()
@@ -391,7 +376,6 @@ func (subnet) Remap(a netip.Addr) (netip.Addr, string, bool) {
 }
 
 func TestAddresses(t *testing.T) {
-	t.Parallel()
 	addrs := func(s ...string) []netip.Addr {
 		var out []netip.Addr
 		for _, a := range s {
@@ -399,7 +383,7 @@ func TestAddresses(t *testing.T) {
 		}
 		return out
 	}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		remote []string
 		host   []netip.Addr
 		pods   []string
@@ -410,10 +394,8 @@ func TestAddresses(t *testing.T) {
 		"nonsense":            {[]string{"x", ""}, addrs("10.1.0.4"), nil, []string{"10.1.0.4"}},
 		"one of each family":  {[]string{"10.2.3.4", "10.2.3.5"}, addrs("10.1.0.4", "10.1.0.5", "fd00::4", "fd00::5"), []string{"10.72.3.4"}, []string{"10.1.0.4", "fd00::4"}},
 		"host unknown":        {[]string{"10.2.3.4"}, nil, []string{"10.72.3.4"}, []string{"192.0.2.1"}},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := scene()
 			in.Local.Status.HostIP, in.Local.Status.HostIPs = "192.0.2.1", []corev1.HostIP{{IP: "192.0.2.1"}}
 			in.Remapper, in.HostIPs = subnet{}, tc.host
@@ -433,12 +415,11 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestRefusedResize(t *testing.T) {
-	t.Parallel()
 	cpu := func(n string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(n)}}
 	}
 	refused := []metav1.Condition{{Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: "UpdateRefused", Message: "no room"}}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		refused []metav1.Condition
 		change  func(*StatusInput)
 		want    string
@@ -452,10 +433,8 @@ func TestRefusedResize(t *testing.T) {
 			in.Remote.Status.Conditions = append(in.Remote.Status.Conditions, corev1.PodCondition{
 				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "never"})
 		}, "Infeasible never"},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := published()
 			in.Remote = in.Remote.DeepCopy()
 			in.Shadow.Status.Conditions = tc.refused
@@ -471,9 +450,8 @@ func TestRefusedResize(t *testing.T) {
 }
 
 func TestObservedGeneration(t *testing.T) {
-	t.Parallel()
 	cpu := func(n string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(n)} }
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		shadow int64 // the generation of the pod that the ShadowPod is made of
 		change func(*StatusInput)
 		want   int64
@@ -494,10 +472,8 @@ func TestObservedGeneration(t *testing.T) {
 			in.Remote.Spec.Resources.Requests["memory"] = resource.MustParse("1Gi")
 		}, 4},
 		"never backwards": {1, func(*StatusInput) {}, 3},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			in := published()
 			in.Remote = in.Remote.DeepCopy()
 			in.Shadow.Spec.LocalGeneration = tc.shadow
@@ -513,3 +489,45 @@ func TestObservedGeneration(t *testing.T) {
 type untranslated struct{}
 
 func (untranslated) Remap(addr netip.Addr) (netip.Addr, string, bool) { return addr, "", true }
+
+func TestFinalStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		local []corev1.ContainerStatus
+		phase corev1.PodPhase
+		code  int32
+	}{
+		"never started":        {nil, corev1.PodFailed, 137},
+		"end not seen":         {[]corev1.ContainerStatus{running("web", 2)}, corev1.PodFailed, 137},
+		"end seen, success":    {[]corev1.ContainerStatus{terminated("web", 2, 0)}, corev1.PodSucceeded, 0},
+		"end seen, no success": {[]corev1.ContainerStatus{terminated("web", 2, 3)}, corev1.PodFailed, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := published()
+			deleted := at(150)
+			in.Local.DeletionTimestamp = &deleted
+			in.Local.Status.ContainerStatuses = tc.local
+			in.Remote, in.Shadow = nil, nil
+			got := FinalStatus(in)
+			require.Equal(t, tc.phase, got.Phase)
+			require.Equal(t, tc.code, got.ContainerStatuses[0].State.Terminated.ExitCode)
+			require.Contains(t, ready(got, corev1.PodReady), "False Pod")
+			requireLegal(t, in.Local, got)
+			in.Local.Status = got
+			require.Equal(t, got, FinalStatus(in))
+			require.Equal(t, got, Status(in))
+		})
+	}
+}
+
+func TestEqualStatus(t *testing.T) {
+	a := published().Local.Status
+	b := *a.DeepCopy()
+	b.Conditions[0], b.Conditions[1] = b.Conditions[1], b.Conditions[0]
+	require.True(t, EqualStatus(&a, &b, false))
+	b.HostIP = "10.9.9.9"
+	require.False(t, EqualStatus(&a, &b, false))
+	require.True(t, EqualStatus(&a, &b, true))
+	require.Equal(t, "10.9.9.9", b.HostIP, "the argument is not changed")
+	b.Phase = corev1.PodFailed
+	require.False(t, EqualStatus(&a, &b, true))
+}

@@ -57,11 +57,10 @@ func nameless(tokens []Token) []Token {
 }
 
 func TestTokens(t *testing.T) {
-	t.Parallel()
 	support := func(value string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Annotations = map[string]string{"liqo.io/api-server-support": value} }
 	}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		pod    *corev1.Pod
 		change func(*corev1.Pod)
 		opts   func(*PodOptions)
@@ -97,10 +96,8 @@ func TestTokens(t *testing.T) {
 		"a pod that is refused": {pod: podWithTokens(apiVolume()), change: func(p *corev1.Pod) {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
 		}},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			o := withAPI()
 			if tc.change != nil {
 				tc.change(tc.pod)
@@ -114,7 +111,6 @@ func TestTokens(t *testing.T) {
 }
 
 func TestTokenNames(t *testing.T) {
-	t.Parallel()
 	long := strings.Repeat("a", 62) + "." + strings.Repeat("b", 100)
 	seen := map[string]string{}
 	for name, token := range map[string]Token{
@@ -138,7 +134,6 @@ func TestTokenNames(t *testing.T) {
 }
 
 func TestCarriedVolumes(t *testing.T) {
-	t.Parallel()
 	pod := podWithTokens(
 		apiVolume(),
 		projected("mixed",
@@ -193,8 +188,7 @@ func TestCarriedVolumes(t *testing.T) {
 }
 
 func TestTokensThatStayAtHome(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		pod  *corev1.Pod
 		opts PodOptions
 	}{
@@ -204,10 +198,8 @@ func TestTokensThatStayAtHome(t *testing.T) {
 			p.Annotations = map[string]string{"liqo.io/api-server-support": "disabled"}
 			return p
 		}(), func() PodOptions { o := withAPI(); o.API.Host, o.API.Port = "192.0.2.1", "6443"; return o }()},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			shadow, err := ShadowPod(tc.pod, tc.opts)
 			require.NoError(t, err)
 			require.Len(t, shadow.Spec.Pod.Volumes, 1)
@@ -220,7 +212,6 @@ func TestTokensThatStayAtHome(t *testing.T) {
 }
 
 func TestAPIServerEnvironment(t *testing.T) {
-	t.Parallel()
 	env := func(pairs ...string) (out []corev1.EnvVar) {
 		for i := 0; i < len(pairs); i += 2 {
 			out = append(out, corev1.EnvVar{Name: pairs[i], Value: pairs[i+1]})
@@ -231,7 +222,7 @@ func TestAPIServerEnvironment(t *testing.T) {
 		return env("KUBERNETES_SERVICE_HOST", host, "KUBERNETES_SERVICE_PORT", port, "KUBERNETES_SERVICE_PORT_HTTPS", port)
 	}
 	names := []string{"kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		host, port string
 		service    bool
 		change     func(*corev1.Pod)
@@ -269,10 +260,8 @@ func TestAPIServerEnvironment(t *testing.T) {
 			aliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: []string{"db", "kubernetes.default", "kubernetes.default.svc.cluster.local"}},
 				{IP: "192.0.2.2", Hostnames: []string{"kubernetes.default.svc"}}},
 		},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pod, o := podWithTokens(apiVolume()), withAPI()
 			o.API.Host, o.API.Port, o.API.Service = tc.host, tc.port, tc.service
 			if tc.change != nil {
@@ -288,7 +277,6 @@ func TestAPIServerEnvironment(t *testing.T) {
 }
 
 func TestDebugContainersReachTheAPIServer(t *testing.T) {
-	t.Parallel()
 	debug := func() *corev1.Pod {
 		pod := podWithTokens(apiVolume())
 		pod.Spec.EphemeralContainers = debugContainers("debug")
@@ -321,7 +309,6 @@ func issuedToken() IssuedToken {
 }
 
 func TestTokenSecret(t *testing.T) {
-	t.Parallel()
 	s := TokenSecret(issuedToken(), withAPI())
 	require.Equal(t, "shop-rome", s.Namespace)
 	require.Equal(t, corev1.SecretTypeOpaque, s.Type)
@@ -340,9 +327,8 @@ func TestTokenSecret(t *testing.T) {
 }
 
 func TestTokenDue(t *testing.T) {
-	t.Parallel()
 	issued := issuedToken().Issued
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		token          func(*IssuedToken)
 		change         func(*corev1.Secret)
 		account, bound string
@@ -360,10 +346,8 @@ func TestTokenDue(t *testing.T) {
 		"spoilt content":    {change: func(s *corev1.Secret) { s.Data["token"] = []byte("x") }},
 		"no content":        {change: func(s *corev1.Secret) { s.Data = nil }},
 		"another type":      {change: func(s *corev1.Secret) { s.Type = "x" }},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			token := issuedToken()
 			if tc.token != nil {
 				tc.token(&token)
@@ -394,7 +378,6 @@ func TestTokenDue(t *testing.T) {
 
 // TestModesOfTokens: a file of a token has what its user can read at home. One of a Secret is root's.
 func TestModesOfTokens(t *testing.T) {
-	t.Parallel()
 	as := func(user int64) *corev1.SecurityContext { return &corev1.SecurityContext{RunAsUser: &user} }
 	for name, tc := range map[string]struct {
 		change func(*corev1.PodSpec)
@@ -415,7 +398,6 @@ func TestModesOfTokens(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			volume := projected("p", tokenOf("a", nil, "tok"))
 			volume.Projected.DefaultMode = new(int32(0o440))
 			pod := podWithTokens(volume)

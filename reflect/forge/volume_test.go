@@ -45,7 +45,6 @@ func size(s string) corev1.VolumeResourceRequirements {
 }
 
 func TestEveryFieldOfAClaimHasARule(t *testing.T) {
-	t.Parallel()
 	k := kind[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaim]{
 		local: claim,
 		forge: func(c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
@@ -60,10 +59,9 @@ func TestEveryFieldOfAClaimHasARule(t *testing.T) {
 }
 
 func TestPersistentVolumeClaim(t *testing.T) {
-	t.Parallel()
 	block := corev1.PersistentVolumeBlock
 	offered := []Class{{Name: "liqo"}, {Name: "fast", Default: true}}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		local   func(*corev1.PersistentVolumeClaim)
 		offered []Class
 		want    func(*corev1.PersistentVolumeClaimSpec) // on one with mode and size
@@ -94,10 +92,8 @@ func TestPersistentVolumeClaim(t *testing.T) {
 		}, want: func(s *corev1.PersistentVolumeClaimSpec) {
 			s.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 		}},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			local := claim()
 			tc.local(local)
 			before := local.DeepCopy()
@@ -120,7 +116,6 @@ func TestPersistentVolumeClaim(t *testing.T) {
 
 // TestClaimOfAPod: only the claim of an ephemeral volume is marked in the provider, whatever label it has at home.
 func TestClaimOfAPod(t *testing.T) {
-	t.Parallel()
 	local := claim()
 	local.Labels = map[string]string{offloadingv1beta1.EphemeralVolumeLabel: "true"}
 	got, err := PersistentVolumeClaim(local, objectOptions(), nil)
@@ -133,8 +128,7 @@ func TestClaimOfAPod(t *testing.T) {
 }
 
 func TestClaimRefused(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		local  func(*corev1.PersistentVolumeClaim)
 		reason string
 	}{
@@ -153,10 +147,8 @@ func TestClaimRefused(t *testing.T) {
 		"no mode": {func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations = map[string]string{offloadingv1beta1.RemoteAccessModesAnnotation: ""}
 		}, reasons.AccessModesInvalid},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			local := claim()
 			tc.local(local)
 			_, err := PersistentVolumeClaim(local, objectOptions(), nil)
@@ -169,8 +161,7 @@ func TestClaimRefused(t *testing.T) {
 }
 
 func TestMergePersistentVolumeClaim(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		phase           corev1.PersistentVolumeClaimPhase
 		have, got, want string // asked for there, given there, asked for here
 		merged          string
@@ -182,10 +173,8 @@ func TestMergePersistentVolumeClaim(t *testing.T) {
 		"has grown there":               {"Bound", "20Gi", "20Gi", "10Gi", "20Gi"},
 		"could not grow, wants less":    {"Bound", "20Gi", "10Gi", "15Gi", "15Gi"},
 		"could not grow, wants to stay": {"Bound", "20Gi", "10Gi", "10Gi", "20Gi"},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			have, want := claim(), claim()
 			have.Spec.Resources, want.Spec.Resources = size(tc.have), size(tc.want)
 			have.Spec.VolumeName, have.Spec.StorageClassName = "pv-1", new("fast")
@@ -201,7 +190,6 @@ func TestMergePersistentVolumeClaim(t *testing.T) {
 }
 
 func TestPersistentVolume(t *testing.T) {
-	t.Parallel()
 	local := claim()
 	local.Spec.StorageClassName = new("liqo")
 	got := PersistentVolume(local, nil, "milan")
@@ -227,4 +215,51 @@ func TestPersistentVolume(t *testing.T) {
 	require.Equal(t, "12Gi", PersistentVolume(local, remote, "milan").Spec.Capacity.Storage().String())
 	remote.Status.Capacity = size("8Gi").Requests
 	require.Equal(t, "10Gi", PersistentVolume(local, remote, "milan").Spec.Capacity.Storage().String(), "a smaller one would not be bound")
+}
+
+func TestRealVolume(t *testing.T) {
+	no := corev1.NodeSelectorRequirement{Key: "liqo.io/type", Operator: "NotIn", Values: []string{"virtual-node"}}
+	zone := func(values ...string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: "zone", Operator: "In", Values: values}
+	}
+	affinity := func(terms ...[]corev1.NodeSelectorRequirement) *corev1.VolumeNodeAffinity {
+		out := &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{}}
+		for _, t := range terms {
+			out.Required.NodeSelectorTerms = append(out.Required.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: t})
+		}
+		return out
+	}
+	for name, row := range map[string]struct{ have, want *corev1.VolumeNodeAffinity }{
+		"everywhere": {nil, affinity([]corev1.NodeSelectorRequirement{no})},
+		"one zone":   {affinity([]corev1.NodeSelectorRequirement{zone("a")}), affinity([]corev1.NodeSelectorRequirement{zone("a"), no})},
+		"each term": {
+			affinity([]corev1.NodeSelectorRequirement{zone("a")}, []corev1.NodeSelectorRequirement{zone("b")}),
+			affinity([]corev1.NodeSelectorRequirement{zone("a"), no}, []corev1.NodeSelectorRequirement{zone("b"), no}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local, mode := claim(), corev1.PersistentVolumeBlock
+			local.Spec.StorageClassName = new("liqo")
+			real := &corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "pvc-other", Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{ProvisionedBy: "example.com/disk"}},
+				Spec: corev1.PersistentVolumeSpec{
+					Capacity: size("12Gi").Requests, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOncePod"}, VolumeMode: &mode, MountOptions: []string{"noatime"},
+					StorageClassName: "disk", VolumeAttributesClassName: new("gold"), NodeAffinity: row.have, ClaimRef: &corev1.ObjectReference{Name: "other"},
+					PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "example.com/disk", VolumeHandle: "7"}},
+				},
+			}
+			require.Equal(t, &corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: "pvc-" + uid, Labels: map[string]string{"zone": "a", "offloading.liqo.io/local-claim-uid": uid}, Annotations: map[string]string{ProvisionedBy: "liqo.io/storage"},
+				},
+				Spec: corev1.PersistentVolumeSpec{
+					Capacity: size("12Gi").Requests, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOncePod"}, VolumeMode: &mode, MountOptions: []string{"noatime"},
+					StorageClassName: "liqo", NodeAffinity: row.want,
+					ClaimRef:               &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: uid},
+					PersistentVolumeSource: real.Spec.PersistentVolumeSource,
+				},
+			}, RealVolume(local, real))
+			require.Equal(t, row.have, real.Spec.NodeAffinity, "the source is not changed")
+		})
+	}
 }
