@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -28,10 +31,7 @@ import (
 )
 
 func TestLife(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.createHome(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "app"}})
+	r := shopRig(t, local("app"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "app"}})
 	r.start(t)
 	r.requireWrites(t, "create configmaps shop-rome/app")
 	r.idle(t, "shop")
@@ -72,8 +72,7 @@ func TestWhole(t *testing.T) {
 }
 
 func TestDeletesNameTheUID(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
+	r := shopRig(t)
 	r.add(r.remote.Tracker(), forged(local("app")))
 	r.start(t)
 	eventually(t, func() bool { return len(writesOf(r.remote)) > 0 }, "what has no local object is removed")
@@ -88,8 +87,7 @@ func TestDeletesNameTheUID(t *testing.T) {
 // TestDeletionIsShown counts live reads: an absence is confirmed by one, a deletion that
 // the watch reported is not.
 func TestDeletionIsShown(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
+	r := shopRig(t)
 	for _, name := range []string{"a", "b", "c"} {
 		r.createHome(t, local(name))
 	}
@@ -131,8 +129,7 @@ func TestShownDeletionIsOfOneObject(t *testing.T) {
 }
 
 func TestRestartWritesNothing(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
+	r := shopRig(t)
 	for _, name := range []string{"a", "b", "c"} {
 		r.createHome(t, local(name))
 	}
@@ -165,9 +162,8 @@ func TestStaleCache(t *testing.T) {
 // backup. Objects that it has lost stay in the provider, also after a restart of the
 // vkubelet.
 func TestRestoredConsumerKeepsWhatItForgot(t *testing.T) {
-	r := newRig()
+	r := shopRig(t)
 	r.lost = time.Now()
-	r.offload(t, "shop")
 	there := forged(local("app"))
 	there.CreationTimestamp = metav1.NewTime(r.lost.Add(4 * time.Minute)) // by the provider's clock
 	r.add(r.remote.Tracker(), there)
@@ -200,10 +196,8 @@ func TestRestoredConsumerExcludes(t *testing.T) {
 	for name, mark := range map[string]string{"unmarked": "", "marked": "2026-01-01T00:00:00Z"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig()
+			r := shopRig(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
 			r.lost = time.Now()
-			r.offload(t, "shop")
-			r.createHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
 			have := forged(local("app"))
 			if mark != "" {
 				have.Annotations[offloadingv1beta1.KeptAnnotation] = mark
@@ -218,9 +212,8 @@ func TestRestoredConsumerExcludes(t *testing.T) {
 // TestRestoredConsumerDoesNotMarkWhatIsDerived covers objects that controllers create
 // again under new names: the next process deletes the old ones.
 func TestRestoredConsumerDoesNotMarkWhatIsDerived(t *testing.T) {
-	r := newRig()
+	r := shopRig(t)
 	r.derived, r.lost = true, time.Now()
-	r.offload(t, "shop")
 	r.add(r.remote.Tracker(), forged(local("app")))
 	stop := r.start(t)
 	r.idle(t, "shop")
@@ -270,15 +263,13 @@ func TestRestoredConsumerDeletes(t *testing.T) {
 // TestStaleHomeCache covers a consumer cache that lags behind: no object may be deleted
 // because of it.
 func TestStaleHomeCache(t *testing.T) {
-	r := newRig()
+	r := shopRig(t, local("app"))
 	r.home.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.ConfigMapList{}, nil
 	})
 	r.home.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, watch.NewFake(), nil
 	})
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
 	r.add(r.remote.Tracker(), forged(local("app")))
 	r.start(t)
 	eventually(t, func() bool { return len(r.home.Actions()) > 2 }, "asks live")
@@ -302,7 +293,7 @@ func TestConflictAndErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig()
+			r := shopRig(t)
 			r.whole = tc.verb == "update"
 			failed := false
 			r.remote.PrependReactor(tc.verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -312,7 +303,6 @@ func TestConflictAndErrors(t *testing.T) {
 				failed = true
 				return true, nil, tc.err
 			})
-			r.offload(t, "shop")
 			if tc.verb != "delete" {
 				r.createHome(t, local("app"))
 			}
@@ -327,9 +317,8 @@ func TestConflictAndErrors(t *testing.T) {
 }
 
 func TestCollision(t *testing.T) {
-	r := newRig()
+	r := shopRig(t)
 	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "app", UID: "theirs"}}
-	r.offload(t, "shop")
 	r.add(r.remote.Tracker(), theirs)
 	r.createHome(t, local("app"))
 	r.start(t)
@@ -350,24 +339,12 @@ func TestCollision(t *testing.T) {
 	r.requireWrites(t, "create configmaps shop-rome/app")
 }
 
-func TestImmutableIsMadeAnew(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
-	old := local("app", func(cm *corev1.ConfigMap) { cm.Immutable, cm.Data["a"] = ptr.To(true), "old" })
-	r.add(r.remote.Tracker(), forged(old))
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "delete configmaps shop-rome/app", "create configmaps shop-rome/app")
-	r.silent(t, "done")
-}
-
 // TestGoingIsWaitedFor covers an object in the provider that is already being deleted.
 func TestGoingIsWaitedFor(t *testing.T) {
 	for name, wanted := range map[string]bool{"wanted again": true, "not wanted": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig()
-			r.offload(t, "shop")
+			r := shopRig(t)
 			going := forged(local("app"))
 			going.DeletionTimestamp, going.Finalizers = ptr.To(metav1.Now()), []string{"example.com/slow"}
 			r.add(r.remote.Tracker(), going)
@@ -400,10 +377,7 @@ func TestAnnotations(t *testing.T) {
 }
 
 func TestPolicyChange(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("plain"))
-	r.createHome(t, local("allowed", annotated(offloadingv1beta1.AllowReflectionAnnotation)))
+	r := shopRig(t, local("plain"), local("allowed", annotated(offloadingv1beta1.AllowReflectionAnnotation)))
 	stop := r.start(t)
 	r.requireWrites(t, "create configmaps", "create configmaps")
 	stop()
@@ -417,9 +391,7 @@ func TestPolicyChange(t *testing.T) {
 }
 
 func TestKindOff(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
+	r := shopRig(t, local("app"))
 	r.add(r.remote.Tracker(), forged(local("app")),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "theirs", UID: "theirs"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "paris", UID: "paris",
@@ -458,15 +430,13 @@ func TestClosedIsForgotten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig()
+			r := shopRig(t, local("app"))
 			asked, closed := make(chan struct{}), make(chan struct{})
 			r.remote.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 				close(asked)
 				<-closed
 				return answer != nil, nil, answer
 			})
-			r.offload(t, "shop")
-			r.createHome(t, local("app"))
 			r.start(t)
 			<-asked
 			k := r.engine.reflectors[0].(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
@@ -482,10 +452,8 @@ func TestClosedIsForgotten(t *testing.T) {
 
 // TestGate covers a provider that is unreachable or another cluster: nothing is written.
 func TestGate(t *testing.T) {
-	r := newRig()
+	r := shopRig(t, local("app"))
 	r.closed.Store(true)
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
 	r.add(r.remote.Tracker(), forged(local("orphan")))
 	r.start(t)
 	r.idle(t, "shop")
@@ -498,9 +466,8 @@ func TestGate(t *testing.T) {
 }
 
 func TestSkipListsAreLive(t *testing.T) {
-	r := newRig()
+	r := shopRig(t)
 	r.skipLabels = []string{"usual"}
-	r.offload(t, "shop")
 	r.createHome(t, local("app", func(cm *corev1.ConfigMap) {
 		cm.Labels = map[string]string{"usual": "1", "configured": "1", "patched": "1", "kept": "1"}
 	}))
@@ -538,46 +505,27 @@ func TestSkipListsAreLive(t *testing.T) {
 	r.silent(t, "without a VirtualNode nobody says what may be carried")
 }
 
-func TestWhatIsReflectedToUsStays(t *testing.T) {
-	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Labels[offloadingv1beta1.OriginLabel] = "paris" }))
-	r.start(t)
-	r.idle(t, "shop")
-	r.silent(t, "nothing goes round")
-}
-
+// TestRefusalIsTold: one event says that the provider refuses an object or its change, however often it is sent.
 func TestRefusalIsTold(t *testing.T) {
-	r := newRig()
-	refuse := true
-	r.remote.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return refuse, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
-	})
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
-	eventually(t, func() bool { return len(writesOf(r.remote)) > 2 }, "tried again")
-	require.Empty(t, r.events.Events, "told once")
-	refuse = false
-	eventually(t, func() bool { return r.there(t, "app") != nil }, "and made when it may be")
-}
-
-func TestRefusalOfAChangeIsToldOnce(t *testing.T) {
-	r := newRig()
-	var allowed atomic.Bool
-	r.remote.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return !allowed.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
-	})
-	r.offload(t, "shop")
-	r.add(r.remote.Tracker(), forged(local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "old" })))
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
-	eventually(t, func() bool { return len(writesOf(r.remote)) > 2 }, "tried again")
-	require.Empty(t, r.events.Events, "told once")
-	allowed.Store(true)
-	eventually(t, func() bool { return r.there(t, "app").Data["a"] == "1" }, "and made when it may be")
+	for verb, there := range map[string]bool{"create": false, "patch": true} {
+		t.Run(verb, func(t *testing.T) {
+			r := shopRig(t)
+			var allowed atomic.Bool
+			r.remote.PrependReactor(verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return !allowed.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
+			})
+			if there {
+				r.add(r.remote.Tracker(), forged(local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "old" })))
+			}
+			r.createHome(t, local("app"))
+			r.start(t)
+			r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
+			eventually(t, func() bool { return len(writesOf(r.remote)) > 2 }, "tried again")
+			require.Empty(t, r.events.Events, "told once")
+			allowed.Store(true)
+			eventually(t, func() bool { cm := r.there(t, "app"); return cm != nil && cm.Data["a"] == "1" }, "and made when it may be")
+		})
+	}
 }
 
 // TestARefusedChangeLeavesNothingMisleading: what would lead elsewhere than home says goes, once,
@@ -619,7 +567,7 @@ func TestARefusedChangeLeavesNothingMisleading(t *testing.T) {
 // TestWhatIsAcceptedOnlyAnewIsNotMadeWithoutEnd: the provider changes what it creates, and refuses
 // to have that put right. The object is made again at growing intervals.
 func TestWhatIsAcceptedOnlyAnewIsNotMadeWithoutEnd(t *testing.T) {
-	r := newRig()
+	r := shopRig(t, local("app"))
 	c := r.stopClock()
 	r.misleads = func(have, want *corev1.ConfigMap) bool { return have.Data["a"] != want.Data["a"] }
 	r.admit = func(cm *corev1.ConfigMap) { cm.Data["a"] = "theirs" }
@@ -634,9 +582,135 @@ func TestWhatIsAcceptedOnlyAnewIsNotMadeWithoutEnd(t *testing.T) {
 		}
 		return n
 	}
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
 	r.start(t)
 	eventually(t, func() bool { return deletions() == 2 }, "made again at once")
 	require.GreaterOrEqual(t, later(t, c, func() bool { return deletions() == 3 }, "and again"), loop.FirstRepair)
+}
+
+// TestAnnotationsThatAProviderLeavesOut: the object is reflected without them, one event
+// says which they are, and no write follows.
+func TestAnnotationsThatAProviderLeavesOut(t *testing.T) {
+	r := shopRig(t, local("app", annotated("cert-manager.io/issuer"), annotated("example.com/odd"), annotated("note")))
+	r.admit = func(cm *corev1.ConfigMap) {
+		delete(cm.Annotations, "cert-manager.io/issuer")
+		delete(cm.Annotations, "example.com/odd")
+	}
+	r.start(t)
+	r.requireWrites(t, "create configmaps", "patch configmaps")
+	r.requireEvent(t, "AnnotationsLeftOut", "cluster milan", ": cert-manager.io/issuer, example.com/odd;", "sharing.annotations")
+	require.Equal(t, "true", r.there(t, "app").Annotations["note"])
+	r.engine.Resync()
+	r.idle(t, "shop")
+	r.silent(t, "the provider has left the same annotations out")
+	require.Empty(t, r.events.Events, "told once")
+}
+
+// TestARefusalIsToldInFewWords covers a provider that answers with a very long error
+// message.
+func TestARefusalIsToldInFewWords(t *testing.T) {
+	r := shopRig(t, local("app"))
+	r.remote.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", errors.New(strings.Repeat("no ", 1<<20)))
+	})
+	r.start(t)
+	require.Less(t, len(<-r.events.Events), 2000)
+	k := r.engine.reflectors[0].(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
+	st := k.storesOf("shop")
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	require.Less(t, len(st.told["app"].text), 2000, "nor is more remembered")
+}
+
+// TestRefused: what the provider refuses is known as long as it refuses it, whether it refuses the object or a
+// change of it. A part that it leaves out is no refusal.
+func TestRefused(t *testing.T) {
+	r := shopRig(t, local("app", annotated("example.com/odd")))
+	var refuses atomic.Bool
+	refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return refuses.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", errors.New("no"))
+	}
+	r.remote.PrependReactor("create", "configmaps", refuse)
+	r.remote.PrependReactor("patch", "configmaps", refuse)
+	r.admit = func(cm *corev1.ConfigMap) { delete(cm.Annotations, "example.com/odd") }
+	refused := func() string { return offloadingv1beta1.RefusedText(r.engine.Refused()) }
+	const app = `configmap shop/app: cluster milan refuses it: configmaps "app" is forbidden: no`
+
+	refuses.Store(true)
+	r.start(t)
+	eventually(t, func() bool { return refused() == app }, "the object is refused")
+	refuses.Store(false)
+	eventually(t, func() bool { return r.there(t, "app") != nil && refused() == "" }, "the object is there")
+	refuses.Store(true)
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	eventually(t, func() bool { return refused() == app }, "a change is refused")
+	r.deleteHome(t, "app")
+	eventually(t, func() bool { return refused() == "" }, "the object is gone")
+}
+
+// TestHosted requires that the pods that the provider has offloaded to this cluster are
+// recognised.
+func TestHosted(t *testing.T) {
+	t.Parallel()
+	home := fake.NewClientset()
+	kubetest.WatchFromList(home)
+	h := newHosted(home, "milan")
+	changed := make(chan string, 10)
+	synced, err := h.watch(func(namespace string) { changed <- namespace })
+	require.NoError(t, err)
+	t.Cleanup(loop.Start(t.Context(), h.RunWithContext))
+	require.Eventually(t, synced, time.Minute, time.Millisecond)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1", Labels: map[string]string{
+		"liqo.io/managed-by": "shadowpod", "offloading.liqo.io/origin": "milan"}}}
+	kubetest.Create(t, home.CoreV1().Pods("shop"), pod)
+	require.Equal(t, "shop", <-changed)
+	ref := &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web", UID: "u1"}
+	require.Eventually(t, func() bool { return h.has(ref) }, time.Minute, time.Millisecond)
+	for name, other := range map[string]*corev1.ObjectReference{
+		"none": nil, "of another kind": {Kind: "RemotePod", Namespace: "shop", Name: "web"}, "of another name": {Kind: "Pod", Namespace: "shop", Name: "db"},
+		"of another namespace": {Kind: "Pod", Namespace: "bank", Name: "web"}, "its successor": {Kind: "Pod", Namespace: "shop", Name: "web", UID: "u2"},
+	} {
+		require.False(t, h.has(other), name)
+	}
+	// What came in between was missed: the watch broke.
+	successor := pod.DeepCopy()
+	successor.UID = "u2"
+	kubetest.Update(t, home.CoreV1().Pods("shop"), successor)
+	select {
+	case namespace := <-changed:
+		require.Equal(t, "shop", namespace)
+	case <-time.After(time.Minute):
+		require.Fail(t, "not told of another pod of the same name")
+	}
+	require.False(t, h.has(ref))
+	ref.UID = "u2"
+	require.True(t, h.has(ref))
+	successor.Labels["tier"] = "web"
+	kubetest.Update(t, home.CoreV1().Pods("shop"), successor)
+	require.NoError(t, home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.Equal(t, "shop", <-changed)
+	require.False(t, h.has(ref))
+	require.Empty(t, changed, "nothing is told of a pod that stays")
+}
+
+// enqueued is a reflector that records the namespaces that were enqueued.
+type enqueued struct {
+	reflector
+	endpoints bool
+	of        []string
+}
+
+func (e *enqueued) hasEndpoints() bool       { return e.endpoints }
+func (e *enqueued) enqueue(namespace string) { e.of = append(e.of, namespace) }
+
+// TestEndpointsChanged: only kinds with endpoints are enqueued, in a namespace that is reflected.
+func TestEndpointsChanged(t *testing.T) {
+	t.Parallel()
+	slices, services := &enqueued{endpoints: true}, &enqueued{}
+	e := &Engine{reflectors: []reflector{slices, services}}
+	e.spaces = NewSpaces(func(context.Context, string, string) *space { return &space{} }, func(*space) {})
+	e.spaces.set(t.Context(), map[string]string{"shop": "shop-rome"})
+	e.EndpointsChanged("shop")
+	e.EndpointsChanged("bank")
+	require.Equal(t, []string{"shop"}, slices.of)
+	require.Empty(t, services.of)
 }

@@ -6,55 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reflect/forge"
 )
-
-func TestPlan(t *testing.T) {
-	want := forged(local("app"))
-	change := func(f func(*corev1.ConfigMap)) *corev1.ConfigMap {
-		out := want.DeepCopy()
-		f(out)
-		return out
-	}
-	for name, tc := range map[string]struct {
-		have, want *corev1.ConfigMap
-		verb       verb
-		patch      string
-	}{
-		"nothing wanted, nothing there": {nil, nil, nothing, ""},
-		"missing":                       {nil, want, create, ""},
-		"as wanted":                     {want, want, nothing, ""},
-		"not wanted":                    {want, nil, withdraw, ""},
-		"going":                         {change(func(cm *corev1.ConfigMap) { cm.DeletionTimestamp = ptr.To(metav1.Now()) }), want, wait, ""},
-		"not wanted, going":             {change(func(cm *corev1.ConfigMap) { cm.DeletionTimestamp = ptr.To(metav1.Now()) }), nil, wait, ""},
-		"keys of others": {change(func(cm *corev1.ConfigMap) {
-			cm.Labels["theirs"], cm.Annotations["theirs"], cm.Finalizers, cm.ResourceVersion = "1", "2", []string{"x"}, "7"
-		}), want, nothing, ""},
-		"one value": {change(func(cm *corev1.ConfigMap) { cm.Data["a"] = "0" }), want, update, `{"data":{"a":"1"},"metadata":{"uid":"forged-local-app"}}`},
-		"one value too many": {change(func(cm *corev1.ConfigMap) { cm.Data["b"] = "0" }), want, update,
-			`{"data":{"b":null},"metadata":{"uid":"forged-local-app"}}`},
-		"a label too many stays, ours is put right": {change(func(cm *corev1.ConfigMap) { cm.Labels["app"], cm.Labels["theirs"] = "x", "y" }), want, update,
-			`{"metadata":{"labels":{"app":"web"},"uid":"forged-local-app"}}`},
-		"immutable": {change(func(cm *corev1.ConfigMap) { cm.Immutable, cm.Data["a"] = ptr.To(true), "0" }), want, replace, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			do, merged := configMaps().plan(tc.have, tc.want)
-			require.Equal(t, tc.verb, do)
-			if tc.patch == "" {
-				require.Nil(t, merged)
-				return
-			}
-			patch, err := MergePatch(tc.have, merged)
-			require.NoError(t, err)
-			require.JSONEq(t, tc.patch, string(patch))
-		})
-	}
-}
 
 func TestWishFor(t *testing.T) {
 	scope := Scope{Policy: forge.DenyList, ObjectOptions: forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}}

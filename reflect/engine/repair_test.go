@@ -159,10 +159,8 @@ func TestForeignChangeBesideOurs(t *testing.T) {
 // TestForeignDeletionIsNotRaced covers a controller of the provider that keeps deleting a
 // reflected object. The engine must back off.
 func TestForeignDeletionIsNotRaced(t *testing.T) {
-	r := newRig()
+	r := shopRig(t, local("app"))
 	clock := r.stopClock()
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
 	r.start(t)
 	prune := func() int {
 		_ = r.remote.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop-rome", "app") // or there is none
@@ -205,40 +203,38 @@ func TestWantedAgainIsMadeAtOnce(t *testing.T) {
 }
 
 // TestImmutableByAdmissionIsLeft covers an admission webhook that makes every ConfigMap
-// immutable. A ConfigMap may be replaced only if its local object changes.
+// immutable, and may change its content. A ConfigMap may be replaced only if its local object changes.
 func TestImmutableByAdmissionIsLeft(t *testing.T) {
-	r := newRig()
-	r.admit = func(next *corev1.ConfigMap) { next.Immutable = ptr.To(true) }
-	stop := r.carry(t)
-	r.idle(t, "shop")
-	r.silent(t, "it is as the provider wants it")
-	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.ResourceVersion = "2", "2" }))
-	r.requireWrites(t, "delete configmaps shop-rome/app", "create configmaps shop-rome/app")
-	require.Equal(t, "2", r.there(t, "app").Data["a"])
-	r.idle(t, "shop")
-	r.silent(t, "and it is again")
-	stop()
-	r.start(t)
-	r.idle(t, "shop")
-	r.silent(t, "who starts anew leaves it, too")
-	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.Labels["app"] = "2", "shop" }))
-	r.requireWrites(t, "patch configmaps shop-rome/app")
-	require.Equal(t, "shop", r.there(t, "app").Labels["app"])
-}
-
-// TestImmutableContentByAdmissionIsLeft covers an admission webhook that changes the
-// content of every ConfigMap and makes it immutable. A ConfigMap may be replaced only if
-// its local object changes.
-func TestImmutableContentByAdmissionIsLeft(t *testing.T) {
-	r := newRig()
-	r.admit = func(next *corev1.ConfigMap) { next.Immutable, next.Data["ca"] = ptr.To(true), "bundle" }
-	r.carry(t)
-	r.idle(t, "shop")
-	r.silent(t, "it is as the provider wants it")
-	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
-	r.requireWrites(t, "delete configmaps shop-rome/app", "create configmaps shop-rome/app")
-	r.idle(t, "shop")
-	r.silent(t, "and it is again")
+	for name, content := range map[string]bool{"immutable": false, "its content as well": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.admit = func(next *corev1.ConfigMap) {
+				next.Immutable = ptr.To(true)
+				if content {
+					next.Data["ca"] = "bundle"
+				}
+			}
+			stop := r.carry(t)
+			r.idle(t, "shop")
+			r.silent(t, "it is as the provider wants it")
+			r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.ResourceVersion = "2", "2" }))
+			r.requireWrites(t, "delete configmaps shop-rome/app", "create configmaps shop-rome/app")
+			require.Equal(t, "2", r.there(t, "app").Data["a"])
+			r.idle(t, "shop")
+			r.silent(t, "and it is again")
+			if content {
+				return
+			}
+			stop()
+			r.start(t)
+			r.idle(t, "shop")
+			r.silent(t, "who starts anew leaves it, too")
+			r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.Labels["app"] = "2", "shop" }))
+			r.requireWrites(t, "patch configmaps shop-rome/app")
+			require.Equal(t, "shop", r.there(t, "app").Labels["app"])
+		})
+	}
 }
 
 // TestMakingImmutableIsNotRaced covers a client of the provider that keeps changing an

@@ -117,6 +117,17 @@ func newRig() *rig {
 	return r
 }
 
+// shopRig returns a rig whose namespace shop is offloaded, with objects at home.
+func shopRig(t *testing.T, objects ...*corev1.ConfigMap) *rig {
+	t.Helper()
+	r := newRig()
+	r.offload(t, "shop")
+	for _, cm := range objects {
+		r.createHome(t, cm)
+	}
+	return r
+}
+
 // stopClock has the engine go by a clock that moves in later only.
 func (r *rig) stopClock() *clocktesting.FakeClock {
 	c := clocktesting.NewFakeClock(time.Unix(1e9, 0))
@@ -159,15 +170,11 @@ func (r *rig) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object
 // offload maps namespaces to their twins, which are named <namespace>-rome.
 func (r *rig) offload(t *testing.T, namespaces ...string) {
 	t.Helper()
-	m := &offloadingv1beta1.NamespaceMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
-		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{}},
-		Status:     offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{}},
-	}
+	of := map[string]string{}
 	for _, ns := range namespaces {
-		m.Spec.DesiredMapping[ns] = ns + "-rome"
-		m.Status.CurrentMapping[ns] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns + "-rome", Phase: offloadingv1beta1.MappingAccepted}
+		of[ns] = ns + "-rome"
 	}
+	m := twins(of)
 	maps := r.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
 	if _, err := maps.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 		kubetest.Update(t, maps, m)
