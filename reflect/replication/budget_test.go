@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zaptest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -16,6 +15,13 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 )
+
+// affording returns a pair with the budget of milan, which does not run.
+func (w *world) affording(clock *clocktesting.FakeClock, delayed func(string)) *pair[*nm] {
+	cfg := w.r.cfg
+	cfg.Clock, cfg.budget, cfg.Delayed = clock, w.r.budget("milan"), delayed
+	return newPair(cfg, namespaceMaps("rome", w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
+}
 
 // TestAPeerThatAnswersAllTheTime: a provider changes the status of the NamespaceMap each
 // second, with as much text as is copied. After a burst this cluster writes no
@@ -25,11 +31,9 @@ func TestAPeerThatAnswersAllTheTime(t *testing.T) {
 	w := newWorld(t, nil, nil)
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	delayed := 0
-	cfg := w.r.cfg
-	cfg.Clock, cfg.Log, cfg.budget, cfg.Delayed = clock, zaptest.NewLogger(t), w.r.budget("milan"), func(string) { delayed++ }
+	p := w.affording(clock, func(string) { delayed++ })
 	home := homeMap(map[string]string{"web": "web-rome"})
 	kubetest.Create(t, w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace), home)
-	p := newPair(cfg, namespaceMaps("rome", w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
 	says := func(n int) error {
 		remote := remoteMap(map[string]string{"web": "web-rome"})
 		remote.Status.ObservedGeneration = remote.Generation
@@ -83,9 +87,7 @@ func TestABudgetOutlastsTheConnection(t *testing.T) {
 func TestHonestAnswersAreNotDelayed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, nil)
-	cfg := w.r.cfg
-	cfg.Clock, cfg.budget = clocktesting.NewFakeClock(time.Now()), w.r.budget("milan")
-	p := newPair(cfg, namespaceMaps("rome", w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
+	p := w.affording(clocktesting.NewFakeClock(time.Now()), nil)
 	home := homeMap(map[string]string{})
 	home.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
 	for i := range 200 {
@@ -101,8 +103,7 @@ func TestSteadyNamespacesAreNotDelayed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, nil)
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	cfg := w.r.cfg
-	cfg.Clock, cfg.budget, cfg.Delayed = clock, w.r.budget("milan"), func(string) { require.Fail(t, "delayed") }
+	p := w.affording(clock, func(string) { require.Fail(t, "delayed") })
 	desired := map[string]string{}
 	for i := range 150 {
 		desired[fmt.Sprintf("end-to-end-tests-%04d", i)] = fmt.Sprintf("end-to-end-tests-%04d-rome", i)
@@ -110,7 +111,6 @@ func TestSteadyNamespacesAreNotDelayed(t *testing.T) {
 	home := homeMap(desired)
 	maps := w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace)
 	kubetest.Create(t, maps, home)
-	p := newPair(cfg, namespaceMaps("rome", w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
 	for i := range 15 * 60 {
 		clock.Step(time.Second)
 		gone, made := fmt.Sprintf("end-to-end-tests-%04d", i), fmt.Sprintf("end-to-end-tests-%04d", i+150)

@@ -133,18 +133,12 @@ func newNetworks(t *testing.T, home, remote []runtime.Object) *networks {
 
 func (n *networks) out() *pair[*conf] {
 	p := newPair(n.cfg, configurationsOut("rome", n.cfg.NetworkPublished), n.cfg.Configurations.Informer(), "milan", n.way())
-	require.NoError(n.t, p.wire())
-	p.factory.Start(n.t.Context().Done())
-	p.factory.WaitForCacheSync(n.t.Context().Done())
-	return p
+	return started(n.t, p, &p.factory)
 }
 
 func (n *networks) in(held bool) *pull[*conf] {
 	p := newPull(n.cfg, configurationsIn("rome", func() bool { return held }), n.cfg.Configurations.Informer(), "milan", n.way())
-	require.NoError(n.t, p.wire())
-	p.factory.Start(n.t.Context().Done())
-	p.factory.WaitForCacheSync(n.t.Context().Done())
-	return p
+	return started(n.t, p, &p.factory)
 }
 
 func (n *networks) conf(c *fake.Clientset, namespace, name string) *conf {

@@ -109,25 +109,38 @@ func TestPullNamespaceMapUnacceptable(t *testing.T) {
 	require.Empty(t, validation.ValidateConditions(home.Status.Conditions, nil))
 }
 
-// peers is a directory with at most one peer.
-type peers struct {
+// ways is a directory of peers.
+type ways struct {
 	mu   sync.Mutex
-	peer *Peer
+	byID map[string]Peer
 }
 
-func (p *peers) Peer(id string) (Peer, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if id != "milan" || p.peer == nil {
-		return Peer{}, false
+func (w *ways) Peer(id string) (Peer, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.byID[id]
+	return p, ok
+}
+
+// set replaces a peer; nil removes it.
+func (w *ways) set(id string, peer *Peer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byID, id)
+	if peer != nil {
+		w.byID[id] = *peer
 	}
-	return *p.peer, true
 }
 
-func (p *peers) set(peer *Peer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.peer = peer
+func to(id string, peer Peer) *ways { return &ways{byID: map[string]Peer{id: peer}} }
+
+// started runs the informers of a pair or a pull, and no workers: the test calls sync itself.
+func started[P interface{ wire() error }](t *testing.T, p P, factory *externalversions.SharedInformerFactory) P {
+	t.Helper()
+	require.NoError(t, p.wire()) // makes the factory
+	(*factory).Start(t.Context().Done())
+	(*factory).WaitForCacheSync(t.Context().Done())
+	return p
 }
 
 type world struct {
@@ -135,16 +148,16 @@ type world struct {
 	home, remote *fake.Clientset
 	core         *corefake.Clientset
 	informers    externalversions.SharedInformerFactory
-	peers        *peers
+	peers        *ways
 	r            *Replicator
 }
 
 func newWorld(t *testing.T, home, remote []runtime.Object) *world {
-	w := &world{t: t, home: fake.NewSimpleClientset(home...), remote: fake.NewSimpleClientset(remote...), peers: &peers{}}
+	w := &world{t: t, home: fake.NewSimpleClientset(home...), remote: fake.NewSimpleClientset(remote...), peers: &ways{byID: map[string]Peer{}}}
 	w.informers = externalversions.NewSharedInformerFactory(w.home, 0)
 	w.core = corefake.NewClientset()
 	w.r = New(configOf(t, w.informers, Config{ClusterID: "rome", Kube: w.core, Liqo: w.home, Peers: w.peers}))
-	w.peers.set(w.way("1"))
+	w.peers.set("milan", w.way("1"))
 	w.r.Changed("milan")
 	return w
 }
@@ -288,13 +301,13 @@ func TestImpostorIsNotWritten(t *testing.T) {
 			asked.Store(true)
 			return errors.New("another cluster")
 		}
-		w.peers.set(way)
+		w.peers.set("milan", way)
 		w.run()
 		_, remote := w.settled()
 		require.True(t, asked.Load())
 		require.Zero(t, remote)
 
-		w.peers.set(w.way("3")) // new credentials: the right cluster
+		w.peers.set("milan", w.way("3")) // new credentials: the right cluster
 		w.r.Changed("milan")
 		w.settled()
 		require.NotNil(t, w.copied())
@@ -316,12 +329,12 @@ func TestPeerComesAndGoes(t *testing.T) {
 		require.Zero(t, h, "a peer that is away changes nothing here")
 		require.Nil(t, homeStatusOf(w.own(), "shop"))
 
-		w.peers.set(nil)
+		w.peers.set("milan", nil)
 		w.r.Changed("milan")
 		w.settled()
 		require.Empty(t, w.r.running, "stopped")
 		away.Store(false)
-		w.peers.set(w.way("2"))
+		w.peers.set("milan", w.way("2"))
 		w.r.Changed("milan")
 		w.settled()
 		require.NotNil(t, w.copied())
@@ -368,14 +381,6 @@ func TestLostLabelsAreRestored(t *testing.T) {
 	})
 }
 
-// onePeer is a directory with exactly one peer.
-type onePeer struct {
-	id  string
-	way Peer
-}
-
-func (p onePeer) Peer(id string) (Peer, bool) { return p.way, id == p.id }
-
 // TestBothDirections has requests from rome to milan and from milan to rome.
 func TestBothDirections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -384,7 +389,7 @@ func TestBothDirections(t *testing.T) {
 		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{ofMilan})
 		informers := externalversions.NewSharedInformerFactory(w.remote, 0)
 		back := New(configOf(t, informers, Config{ClusterID: "milan", Liqo: w.remote,
-			Peers: onePeer{"rome", Peer{Revision: "1", Liqo: w.home, Identity: func(context.Context) error { return nil }}}}))
+			Peers: to("rome", Peer{Revision: "1", Liqo: w.home, Identity: func(context.Context) error { return nil }})}))
 		back.Changed("rome")
 		w.run()
 		(&world{t: t, r: back}).run()

@@ -26,25 +26,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// ways is a directory with several peers.
-type ways struct {
-	mu   sync.Mutex
-	byID map[string]Peer
-}
-
-func (w *ways) Peer(id string) (Peer, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p, ok := w.byID[id]
-	return p, ok
-}
-
-func (w *ways) remove(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.byID, id)
-}
-
 // counter counts the queued keys and passes them to a tracker.
 type counter struct {
 	*health.Tracker
@@ -101,7 +82,7 @@ func TestAPeerThatIsAwayIsNotLate(t *testing.T) {
 		w.settled()
 		require.NotNil(t, get(t, oslo, "liqo-tenant-rome", "oslo"))
 		require.NotZero(t, observer.count("replica-NamespaceMap-oslo"), "from the sync on, keys count")
-		directory.remove("oslo")
+		directory.set("oslo", nil)
 		w.r.Changed("oslo")
 		for <-forgotten != "replica-NamespaceMap-oslo" {
 			continue // another kind of oslo's
@@ -154,7 +135,7 @@ func TestTroubleIsShown(t *testing.T) {
 					}
 					return nil
 				}
-				w.peers.set(way)
+				w.peers.set("milan", way)
 				w.run()
 				before, _ := w.settled()
 				require.Contains(t, w.trouble(), "False ReplicationFailed: ")
@@ -186,7 +167,7 @@ func TestSwappedCluster(t *testing.T) {
 			}
 			return nil
 		}
-		w.peers.set(way)
+		w.peers.set("milan", way)
 		w.run()
 		_, before := w.settled()
 		require.NotNil(t, w.copied())
@@ -231,7 +212,7 @@ func TestRefusedFromTheFirst(t *testing.T) {
 		asked := &atomic.Int32{}
 		way := w.way("2")
 		way.Identity = func(context.Context) error { asked.Add(1); return nil }
-		w.peers.set(way)
+		w.peers.set("milan", way)
 		w.run()
 		w.settled()
 		require.NotZero(t, asked.Load(), "the peer is asked who it is")
