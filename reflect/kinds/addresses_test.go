@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -40,10 +39,8 @@ func (v *views) set(all map[string]string) {
 // restart, in both families. Without a Connection pods have no address, and run on.
 func TestAddressesFollowTheView(t *testing.T) {
 	v := &views{}
-	s := newSite()
+	s := shopSite(localPod())
 	s.remapper = v
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod())
 	s.there(localPod(), true, running, func(p *corev1.Pod) {
 		p.Status.PodIPs = []corev1.PodIP{{IP: "10.1.0.9"}, {IP: "fd01::9"}}
 	})
@@ -153,10 +150,9 @@ func TestPodsAtHomeAreLedToItsService(t *testing.T) {
 		s.homeDNS = func() (forge.DNS, error) {
 			return forge.DNS{Servers: []string{"10.96.0.10"}, Domain: "cluster.local"}, away
 		}
-		maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
-		m := kubetest.Get(t, maps, "milan")
-		m.Spec.Services = map[string]offloadingv1beta1.ServiceNetwork{"shop": offloadingv1beta1.ServicesHome}
-		kubetest.Update(t, maps, m)
+		s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) {
+			m.Spec.Services = map[string]offloadingv1beta1.ServiceNetwork{"shop": offloadingv1beta1.ServicesHome}
+		})
 		s.add(s.home.Tracker(), cashier("web", boundNow))
 		s.run()
 		require.Nil(t, s.shadow(t))
@@ -177,41 +173,35 @@ func TestPodsAtHomeAreLedToItsService(t *testing.T) {
 // TestPodsStartWithoutAPIServer: pods without tokens do not wait, others for a limited time;
 // and nobody waits where there is no fabric, or people wrote the address.
 func TestPodsStartWithoutAPIServer(t *testing.T) {
-	t.Run("without tokens", func(t *testing.T) {
-		inTokenSite(t, func(s *tokenSite) {
-			s.homeAPI = &someAPI{fabric: true, err: errNoIP}
-			s.add(s.home.Tracker(), localPod(boundNow))
-			s.run()
-			require.NotNil(t, s.shadow(t))
+	for name, tc := range map[string]struct {
+		api   *someAPI
+		pod   *corev1.Pod
+		host  string // by hand
+		waits bool
+	}{
+		"without tokens":          {api: &someAPI{fabric: true, err: errNoIP}, pod: localPod()},
+		"without a fabric":        {api: &someAPI{err: errNoIP}, pod: cashier("web")},
+		"with an address by hand": {api: &someAPI{fabric: true, err: errNoIP}, pod: cashier("web"), host: "192.0.2.7"},
+		"in the end":              {api: &someAPI{fabric: true, err: errNoIP}, pod: cashier("web"), waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTokenSite(t, func(s *tokenSite) {
+				s.homeAPI = tc.api
+				if tc.host != "" {
+					s.api.Host, s.api.Port = tc.host, "443"
+				}
+				boundNow(tc.pod) // by the clock of the bubble
+				s.add(s.home.Tracker(), tc.pod)
+				s.run()
+				if tc.waits {
+					require.Nil(t, s.shadow(t))
+					s.settle(homeAPIPatience + homeAPIRetry + time.Second)
+					require.Contains(t, <-s.events.Events, reasons.HomeAPIServerUnknown)
+				}
+				require.NotNil(t, s.shadow(t))
+				aliases := s.shadow(t).Spec.Pod.HostAliases
+				require.Equal(t, tc.host != "", len(aliases) == 1 && aliases[0].IP == tc.host, "%v", aliases)
+			})
 		})
-	})
-	t.Run("without a fabric", func(t *testing.T) {
-		inTokenSite(t, func(s *tokenSite) {
-			s.homeAPI = &someAPI{err: errNoIP}
-			s.add(s.home.Tracker(), cashier("web", boundNow))
-			s.run()
-			require.NotNil(t, s.shadow(t))
-		})
-	})
-	t.Run("with an address by hand", func(t *testing.T) {
-		inTokenSite(t, func(s *tokenSite) {
-			s.homeAPI = &someAPI{fabric: true, err: errNoIP}
-			s.api.Host, s.api.Port = "192.0.2.7", "443"
-			s.add(s.home.Tracker(), cashier("web", boundNow))
-			s.run()
-			require.Equal(t, "192.0.2.7", s.shadow(t).Spec.Pod.HostAliases[0].IP)
-		})
-	})
-	t.Run("in the end", func(t *testing.T) {
-		inTokenSite(t, func(s *tokenSite) {
-			s.homeAPI = &someAPI{fabric: true, err: errNoIP}
-			s.add(s.home.Tracker(), cashier("web", boundNow))
-			s.run()
-			require.Nil(t, s.shadow(t))
-			s.settle(homeAPIPatience + homeAPIRetry + time.Second)
-			require.NotNil(t, s.shadow(t))
-			require.Empty(t, s.shadow(t).Spec.Pod.HostAliases)
-			require.Contains(t, <-s.events.Events, reasons.HomeAPIServerUnknown)
-		})
-	})
+	}
 }

@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,34 +16,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reasons"
-	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// reflecting is a site with the reflection of ConfigMaps, Secrets and Services. It must be used
-// in a bubble.
+// reflecting is shared with Pods. It must be used in a bubble.
 type reflecting struct {
-	*site
+	*shared
 	// fails is the answer of the provider to writes of these kinds; nil: it accepts them.
 	fails  atomic.Pointer[error]
-	off    string // the kind that is not reflected
-	asleep bool   // another process reflects
+	asleep bool // another process reflects
 }
 
 func newReflecting(objects ...runtime.Object) *reflecting {
-	s := &reflecting{site: newSite()}
-	s.offload("shop")
-	s.add(s.home.Tracker(), objects...)
-	serial := 0
+	s := &reflecting{shared: newShared(objects...)}
 	s.remote.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.GetVerb() == "create" {
-			serial++
-			action.(clienttesting.CreateAction).GetObject().(metav1.Object).SetUID(types.UID(fmt.Sprintf("remote-%d", serial)))
-		}
 		if err := s.fails.Load(); err != nil && slices.Contains([]string{"create", "update", "patch"}, action.GetVerb()) {
 			return true, nil, *err
 		}
@@ -57,23 +45,8 @@ func (s *reflecting) failing(err error) { s.fails.Store(&err) }
 
 func (s *reflecting) run(t *testing.T) (stop func()) {
 	t.Helper()
-	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
-	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
-	require.NoError(t, err)
-	setting := func(resource string) engine.Setting {
-		if resource == s.off {
-			return engine.Setting{}
-		}
-		return engine.Setting{Policy: forge.DenyList, Workers: 2}
-	}
-	e := engine.New(engine.Config{
-		Home: engine.Clients{Kube: s.home, Liqo: s.homeLiqod}, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
-		Target: ofNode(namespaces, own, s.events, func() error { return s.gate }, nil).Target,
-		Kinds: []engine.Choice{
-			{Kind: ConfigMaps(), Setting: setting("configmap")}, {Kind: Secrets(), Setting: setting("secret")}, {Kind: Services(), Setting: setting("service")},
-		},
-		Settled: func(namespace, resource, name string) { s.pods.Settled(namespace, resource, name) },
-	})
+	own := s.newEngine(t)
+	e := s.engine
 	s.behind = func(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error) {
 		if s.asleep {
 			return e.BehindLive(ctx, namespace, remote, named, existed)
@@ -81,11 +54,9 @@ func (s *reflecting) run(t *testing.T) (stop func()) {
 		return e.Behind(ctx, namespace, named, existed)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	own.Offloading().V1beta1().NamespaceMaps().Informer()
-	own.Offloading().V1beta1().VirtualNodes().Informer()
 	own.Start(ctx.Done())
 	own.WaitForCacheSync(ctx.Done())
-	stopPods := s.start(t)
+	stopPods := s.site.start(t)
 	done := make(chan error, 1)
 	go func() {
 		if !s.asleep {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/forge"
@@ -238,59 +237,6 @@ func TestRestoredClaimTakesNothingOver(t *testing.T) {
 func (s *site) marks(t *testing.T, volume string) {
 	t.Helper()
 	kubetest.Patch(t, s.home.CoreV1().PersistentVolumes(), volume, types.MergePatchType, []byte(`{"metadata":{"annotations":{"offloading.liqo.io/namespace-uid":"ns-1"}}}`))
-}
-
-// TestVolumeThatTheWatchDoesNotShow covers a volume without the label that the watch
-// selects. A vkubelet has no right to write that label.
-func TestVolumeThatTheWatchDoesNotShow(t *testing.T) {
-	for name, tc := range map[string]struct {
-		volume func(*corev1.PersistentVolume)
-		told   string
-	}{
-		"the label was taken off": {told: "lacks the label liqo.io/remote-cluster-id=milan",
-			volume: func(v *corev1.PersistentVolume) { delete(v.Labels, corev1beta1.RemoteClusterIDLabel) }},
-		"it is of another provider": {told: "was not made by liqod for this claim",
-			volume: func(v *corev1.PersistentVolume) { v.Labels[corev1beta1.RemoteClusterIDLabel] = "paris" }},
-		"it is not of liqod": {told: "was not made by liqod for this claim",
-			volume: func(v *corev1.PersistentVolume) { v.Annotations, v.Labels = nil, nil }},
-		"it is another claim's": {told: "was not made by liqod for this claim",
-			volume: func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID, v.Labels = "claim-0", nil }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := storageSite(t, fast)
-			claim := claimAt("milan", bound)
-			s.add(s.home.Tracker(), claim, volumeOf(claim, tc.volume))
-			s.add(s.remote.Tracker(), remoteClaim(t, claim))
-			s.startClaims(t)
-			eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
-			require.Contains(t, <-s.events.Events, tc.told)
-			// Objects of the fakes have no resource versions: it may be woken twice at the start.
-			require.Never(t, func() bool { return len(s.claimWrites()) > 2 || len(s.events.Events) > 0 }, 1500*time.Millisecond, 10*time.Millisecond)
-			require.Equal(t, []string{"create persistentvolumes"}, slices.Compact(s.claimWrites()))
-		})
-	}
-}
-
-func TestForeignClaimIsNotTouched(t *testing.T) {
-	s := storageSite(t, fast)
-	s.add(s.home.Tracker(), claimAt("milan"))
-	s.add(s.remote.Tracker(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "data", UID: "theirs"}})
-	s.startClaims(t)
-	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
-	require.Contains(t, <-s.events.Events, "was not made by liqod for this cluster")
-	require.Equal(t, []string{"create persistentvolumeclaims"}, slices.Compact(s.claimWrites()), "attempts alone")
-	require.EqualValues(t, "theirs", s.claimThere(t).UID)
-}
-
-func TestLostVolumeIsNotReplacedByAnEmptyOne(t *testing.T) {
-	s := storageSite(t, fast)
-	claim := claimAt("milan", bound)
-	s.add(s.home.Tracker(), claim, volumeOf(claim))
-	s.startClaims(t)
-	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
-	require.Contains(t, <-s.events.Events, "RemoteVolumeLost")
-	s.nothingWritten(t)
 }
 
 func TestExpansion(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -31,8 +32,7 @@ import (
 // offers the given classes.
 func storageSite(t *testing.T, classes ...offloadingv1beta1.ClassOffer) *site {
 	t.Helper()
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}}
 	vn.Spec.StorageClasses = classes
 	require.NoError(t, s.homeLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"), vn, tenant))
@@ -313,17 +313,73 @@ func TestClaimsOfOthersAreLeft(t *testing.T) {
 	}
 }
 
-// TestClaimsThatTheSchedulerHasMisplaced: a claim of another class that was scheduled here says why
-// it waits.
-func TestClaimsThatTheSchedulerHasMisplaced(t *testing.T) {
+func TestProviderAway(t *testing.T) {
 	s := storageSite(t, fast)
-	s.add(s.home.Tracker(), claimAt("milan", func(c *corev1.PersistentVolumeClaim) {
-		c.Annotations[storageProvisionerAnnotation] = "example.com/disk"
-	}))
+	s.gate = errAway
+	s.add(s.home.Tracker(), claimAt("milan"), volumeOf(claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.Name, c.UID = "old", "claim-0" }), released))
 	s.startClaims(t)
-	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
-	require.Contains(t, <-s.events.Events, "ProvisioningFailed provisioner example.com/disk makes no volumes on virtual node milan")
 	s.nothingWritten(t)
+}
+
+// TestClaimsThatGetNothing: a claim that cannot have its volume says why, and nothing of others is written over.
+func TestClaimsThatGetNothing(t *testing.T) {
+	const unmade = "was not made by liqod for this claim"
+	for name, tc := range map[string]struct {
+		claim  []func(*corev1.PersistentVolumeClaim)
+		volume func(*corev1.PersistentVolume) // nil: there is none
+		there  bool                           // the provider has the claim
+		told   string
+		tries  []string
+	}{
+		"the scheduler has misplaced it": {
+			claim: []func(*corev1.PersistentVolumeClaim){func(c *corev1.PersistentVolumeClaim) {
+				c.Annotations[storageProvisionerAnnotation] = "example.com/disk"
+			}}, told: "ProvisioningFailed provisioner example.com/disk makes no volumes on virtual node milan",
+		},
+		// An empty volume does not replace it.
+		"its data is lost": {claim: []func(*corev1.PersistentVolumeClaim){bound}, volume: func(*corev1.PersistentVolume) {}, told: "RemoteVolumeLost"},
+		// The watch selects by the label, which a vkubelet has no right to write.
+		"the label of its volume was taken off": {claim: []func(*corev1.PersistentVolumeClaim){bound}, there: true,
+			volume: func(v *corev1.PersistentVolume) { delete(v.Labels, corev1beta1.RemoteClusterIDLabel) },
+			told:   "lacks the label liqo.io/remote-cluster-id=milan", tries: []string{"create persistentvolumes"}},
+		"its volume is of another provider": {claim: []func(*corev1.PersistentVolumeClaim){bound}, there: true,
+			volume: func(v *corev1.PersistentVolume) { v.Labels[corev1beta1.RemoteClusterIDLabel] = "paris" },
+			told:   unmade, tries: []string{"create persistentvolumes"}},
+		"its volume is not of liqod": {claim: []func(*corev1.PersistentVolumeClaim){bound}, there: true,
+			volume: func(v *corev1.PersistentVolume) { v.Annotations, v.Labels = nil, nil },
+			told:   unmade, tries: []string{"create persistentvolumes"}},
+		"its volume is another claim's": {claim: []func(*corev1.PersistentVolumeClaim){bound}, there: true,
+			volume: func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID, v.Labels = "claim-0", nil },
+			told:   unmade, tries: []string{"create persistentvolumes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := storageSite(t, fast)
+			claim := claimAt("milan", tc.claim...)
+			s.add(s.home.Tracker(), claim)
+			if tc.volume != nil {
+				s.add(s.home.Tracker(), volumeOf(claim, tc.volume))
+			}
+			if tc.there {
+				s.add(s.remote.Tracker(), remoteClaim(t, claim))
+			}
+			s.startClaims(t)
+			s.requireEvent(t, tc.told)
+			// Objects of the fakes have no resource versions: it may be woken twice at the start.
+			require.Never(t, func() bool { return len(s.claimWrites()) > 2 || len(s.events.Events) > 0 }, 1500*time.Millisecond, 10*time.Millisecond)
+			require.Equal(t, tc.tries, slices.Compact(s.claimWrites()))
+		})
+	}
+}
+
+func TestForeignClaimIsNotTouched(t *testing.T) {
+	s := storageSite(t, fast)
+	s.add(s.home.Tracker(), claimAt("milan"))
+	s.add(s.remote.Tracker(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "data", UID: "theirs"}})
+	s.startClaims(t)
+	s.requireEvent(t, "was not made by liqod for this cluster")
+	require.Equal(t, []string{"create persistentvolumeclaims"}, slices.Compact(s.claimWrites()), "attempts alone")
+	require.EqualValues(t, "theirs", s.claimThere(t).UID)
 }
 
 func TestNoStorageIsOffered(t *testing.T) {
@@ -331,17 +387,129 @@ func TestNoStorageIsOffered(t *testing.T) {
 	s.home.PrependReactor("patch", "persistentvolumeclaims", s.patchAtHome)
 	s.add(s.home.Tracker(), claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.ResourceVersion = "1" }))
 	s.startClaims(t)
-	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
-	require.Contains(t, <-s.events.Events, "ReschedulingRequired")
+	s.requireEvent(t, "ReschedulingRequired")
 	claim := kubetest.Get(t, s.home.CoreV1().PersistentVolumeClaims("shop"), "data")
 	require.NotContains(t, claim.Annotations, forge.SelectedNode)
 	require.Equal(t, []string{"patch persistentvolumeclaims"}, s.claimWrites())
 }
 
-func TestProviderAway(t *testing.T) {
-	s := storageSite(t, fast)
-	s.gate = errAway
-	s.add(s.home.Tracker(), claimAt("milan"), volumeOf(claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.Name, c.UID = "old", "claim-0" }), released))
-	s.startClaims(t)
-	s.nothingWritten(t)
+// A virtual node of an offer follows the offer: people edit the settings of the provider, not the
+// VirtualNode.
+func TestNoStorageInAnOffer(t *testing.T) {
+	t.Parallel()
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
+	require.Contains(t, notOffered(vn, "milan"), "VirtualNode milan offers no storage: list the provider's classes in spec.storageClasses")
+	vn.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
+	require.Contains(t, notOffered(vn, "milan"), "cluster milan offers no storage class")
+	require.NotContains(t, notOffered(vn, "milan"), "spec.storageClasses")
+	vn.Spec.StorageClasses = []offloadingv1beta1.ClassOffer{{StorageClassName: "fast"}}
+	require.Empty(t, notOffered(vn, "milan"))
+	require.Equal(t, "virtual node milan is being removed", notOffered(nil, "milan"))
+}
+
+// TestEphemeralVolumeUsesTheClaimThatIsCarried covers the claim of an ephemeral volume.
+// The provider accepts as an ephemeral volume only a claim that it created for the pod
+// itself.
+func TestEphemeralVolumeUsesTheClaimThatIsCarried(t *testing.T) {
+	ephemeral := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
+		Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}},
+	}}
+	claimed := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-data"},
+	}}
+	for name, tc := range map[string]struct {
+		claim func(*corev1.PersistentVolumeClaim) // nil: there is none
+		off   bool                                // claims are not watched
+		want  corev1.Volume
+	}{
+		"it is of the class":     {claim: bound, want: claimed},
+		"it is not bound yet":    {claim: func(*corev1.PersistentVolumeClaim) {}, want: claimed},
+		"it is bound to another": {claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "mine" }, want: ephemeral},
+		"it is of another class": {claim: func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations[storageProvisionerAnnotation] = "example.com/disk"
+		}, want: ephemeral},
+		"it is not the pod's":        {claim: func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = nil }, want: ephemeral},
+		"it is another pod's":        {claim: func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences[0].UID = "local-0" }, want: ephemeral},
+		"there is none":              {want: ephemeral},
+		"no volumes are made at all": {claim: bound, off: true, want: ephemeral},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			pod := localPod(func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{ephemeral} })
+			s.add(s.home.Tracker(), pod)
+			if tc.claim != nil {
+				s.add(s.home.Tracker(), claimAt("milan", func(c *corev1.PersistentVolumeClaim) {
+					c.Name, c.OwnerReferences = "web-data", []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: pod.UID, Controller: ptr.To(true)}}
+				}, tc.claim))
+			}
+			if !tc.off {
+				s.startClaims(t)
+			}
+			s.start(t)
+			eventually(t, func() bool { return s.shadow(t) != nil }, "the pod is offloaded")
+			require.Equal(t, []corev1.Volume{tc.want}, s.shadow(t).Spec.Pod.Volumes)
+			s.pods.Resync()
+			s.idle(t, "shop")
+			require.Equal(t, []string{"create shadowpods"}, writes(s.remoteLiqod.Actions()), "nothing differs later")
+		})
+	}
+}
+
+// TestPodGetsNoDataOfAnotherClaim covers data of an earlier claim that the provider has
+// kept under the same name.
+func TestPodGetsNoDataOfAnotherClaim(t *testing.T) {
+	successor := func(c *corev1.PersistentVolumeClaim) {
+		c.UID, c.Annotations, c.Spec.StorageClassName, c.Spec.VolumeName = "claim-2", nil, ptr.To("nfs"), "nfs-1"
+	}
+	without := func(key string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, key) }
+	}
+	for name, tc := range map[string]struct {
+		local func(*corev1.PersistentVolumeClaim) // nil: there is none
+		there func(*corev1.PersistentVolumeClaim) // nil: there is none
+		held  bool
+	}{
+		"its own":                           {local: bound, there: bound},
+		"an earlier claim's":                {local: successor, there: bound, held: true},
+		"an earlier claim's, and none here": {there: bound, held: true},
+		"an earlier claim's, its volume given on": {local: func(c *corev1.PersistentVolumeClaim) {
+			successor(c)
+			c.Spec.VolumeName, c.Status.Phase = "pvc-claim-1", corev1.ClaimBound
+		}, there: bound},
+		"an earlier claim's, which is wanted": {local: func(c *corev1.PersistentVolumeClaim) {
+			successor(c)
+			c.Annotations = map[string]string{offloadingv1beta1.AdoptRemoteVolumeAnnotation: "true"}
+		}, there: bound},
+		"the provider's own claim":              {local: successor, there: without(offloadingv1beta1.OriginLabel)},
+		"nobody knows whose":                    {local: successor, there: without(offloadingv1beta1.LocalClaimUIDLabel)},
+		"a claim of a class that stays at home": {local: successor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			pod := localPod(func(p *corev1.Pod) {
+				p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+				}}}
+			})
+			s.add(s.home.Tracker(), pod, volumeOf(claimAt("milan", bound), retained, released))
+			if tc.local != nil {
+				s.add(s.home.Tracker(), claimAt("milan", tc.local))
+			}
+			if tc.there != nil {
+				s.add(s.remote.Tracker(), remoteClaim(t, claimAt("milan", bound), tc.there))
+			}
+			s.startClaims(t)
+			s.start(t)
+			if !tc.held {
+				eventually(t, func() bool { return s.shadow(t) != nil }, "the pod is offloaded")
+				return
+			}
+			eventually(t, func() bool { return s.local(t).Status.Reason == "RemoteVolumeTaken" }, "it is said")
+			require.Contains(t, s.local(t).Status.Message, "PersistentVolumeClaim shop-rome/data of cluster milan")
+			require.Nil(t, s.shadow(t))
+			require.NoError(t, s.remote.CoreV1().PersistentVolumeClaims("shop-rome").Delete(t.Context(), "data", metav1.DeleteOptions{}))
+			s.pods.Resync()
+			eventually(t, func() bool { return s.shadow(t) != nil }, "it goes when that is gone")
+		})
+	}
 }

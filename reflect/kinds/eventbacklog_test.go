@@ -276,18 +276,3 @@ func TestBacklogForgetsWhatHomeNeverHad(t *testing.T) {
 	}
 	require.Empty(t, b.entries)
 }
-
-func TestBacklogSpacesWrites(t *testing.T) {
-	b, _ := testBacklog(10)
-	b.put(occurred("e", 1), false, dawn)
-	j, _, _ := b.next(dawn)
-	require.False(t, j.written)
-	b.wrote(j, dawn)
-	b.put(occurred("e", 2), false, dawn.Add(time.Second))
-	_, wait, ok := b.next(dawn.Add(time.Second))
-	require.False(t, ok)
-	require.Equal(t, 4*time.Second, wait)
-	j, _, ok = b.next(dawn.Add(5 * time.Second))
-	require.True(t, ok)
-	require.True(t, j.written)
-}

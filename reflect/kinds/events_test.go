@@ -55,21 +55,13 @@ func newStream() *stream {
 
 // mapped maps the given namespaces to twins.
 func (s *stream) mapped(namespaces ...string) {
-	m := &offloadingv1beta1.NamespaceMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
-		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{}},
-		Status:     offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{}},
+	m := mapOf(namespaces...)
+	err := s.liqod.Tracker().Add(m)
+	if apierrors.IsAlreadyExists(err) {
+		err = s.liqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("namespacemaps"), m, tenant)
 	}
-	for _, ns := range namespaces {
-		m.Spec.DesiredMapping[ns] = ns + "-rome"
-		m.Status.CurrentMapping[ns] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns + "-rome", Phase: offloadingv1beta1.MappingAccepted}
-	}
-	maps := offloadingv1beta1.SchemeGroupVersion.WithResource("namespacemaps")
-	if err := s.liqod.Tracker().Add(m); apierrors.IsAlreadyExists(err) {
-		err = s.liqod.Tracker().Update(maps, m, tenant)
-		if err != nil {
-			panic(err)
-		}
+	if err != nil {
+		panic(err)
 	}
 }
 

@@ -21,8 +21,7 @@ import (
 )
 
 func TestSubjectsOfPods(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	pod := localPod(running)
 	s.add(s.home.Tracker(), pod)
 	s.there(pod, true, running)

@@ -45,8 +45,7 @@ func (s *site) bind(t *testing.T, pod *corev1.Pod) {
 
 // TestHostPortInUse: a kubelet rejects the second pod, and says why.
 func TestHostPortInUse(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	s.start(t)
 	s.bind(t, onPort("first", 8080))
 	eventually(t, func() bool { return s.sent(t, "first") }, "the first pod is sent")
@@ -71,8 +70,7 @@ func TestHostPortInUse(t *testing.T) {
 // TestHostPortsAtOnce: of many pods that are synced at the same time, one gets the port.
 func TestHostPortsAtOnce(t *testing.T) {
 	const pods = 20
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	for i := range pods {
 		s.add(s.home.Tracker(), onPort(fmt.Sprintf("pod-%d", i), 8080))
 	}
@@ -95,8 +93,7 @@ func TestHostPortsAtOnce(t *testing.T) {
 // TestHostPortsAfterARestart: pods that the provider has already are judged by nobody, and the
 // port of a pod that has no status yet is known from its ShadowPod.
 func TestHostPortsAfterARestart(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	for _, name := range []string{"one", "two"} {
 		pod := onPort(name, 8080)
 		s.add(s.home.Tracker(), pod)
@@ -115,8 +112,7 @@ func TestHostPortsAfterARestart(t *testing.T) {
 // TestHostPortRejectsNothingUnseen: while the provider cannot say that it has no ShadowPod, the
 // pod is not rejected.
 func TestHostPortRejectsNothingUnseen(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	asked := make(chan struct{}, 1000)
 	away := true
 	s.remoteLiqod.PrependReactor("get", "shadowpods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -194,8 +190,7 @@ func TestHostPortsThatAreFree(t *testing.T) {
 // TestHostPortOfPodsThatHaveNone: an ended pod, one that waits outside of offloaded namespaces,
 // and one that is gone use no port.
 func TestHostPortOfPodsThatHaveNone(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	s.add(s.home.Tracker(), onPort("ended", 8080, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 		onPort("waits", 8080, func(p *corev1.Pod) { p.Namespace = "plain" }))
 	s.start(t)

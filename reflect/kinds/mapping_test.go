@@ -23,11 +23,9 @@ func (s *site) editMap(t *testing.T, edit func(*offloadingv1beta1.NamespaceMap))
 // TestWithdrawnWhileTheTwinIsClosed unmaps a namespace whose twin is not open. Only the
 // change of the NamespaceMap can enqueue its pods.
 func TestWithdrawnWhileTheTwinIsClosed(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running))
+	s := shopSite(localPod(running))
 	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) {
-		m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingCreationLoopBackOff}
+		m.Status.CurrentMapping["shop"] = inPhase(offloadingv1beta1.MappingCreationLoopBackOff)
 	})
 	s.start(t)
 	require.Never(t, func() bool { return ended(s.local(t)) }, 200*time.Millisecond, 10*time.Millisecond)
@@ -48,11 +46,9 @@ func TestDeletedWhileTheTwinIsClosed(t *testing.T) {
 		"its last word was said": {pod: func(p *corev1.Pod) { running(p); p.Status.Phase = corev1.PodFailed }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite()
-			s.offload("shop")
-			s.add(s.home.Tracker(), localPod(c.pod, deleting))
+			s := shopSite(localPod(c.pod, deleting))
 			s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) {
-				m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingCreationLoopBackOff}
+				m.Status.CurrentMapping["shop"] = inPhase(offloadingv1beta1.MappingCreationLoopBackOff)
 			})
 			s.start(t)
 			released := func() bool { return contains(writes(s.home.Actions()), "delete pods") }
@@ -76,23 +72,4 @@ func TestALaterReasonOfTheProviderIsShown(t *testing.T) {
 		m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: "the name is taken"}
 	})
 	eventually(t, func() bool { return strings.Contains(s.local(t).Status.Message, "the name is taken") }, "the reason reaches the pod")
-}
-
-func TestAMissingMapReleasesNoPod(t *testing.T) {
-	s := newSite()
-	s.add(s.home.Tracker(), localPod(running, deleting))
-	s.start(t)
-	require.Never(t, func() bool { return len(writes(s.home.Actions())) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
-}
-
-func TestAShadowPodOfAnotherNodeIsInTheWay(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod())
-	s.there(localPod(uid("another")), false)
-	sh := s.shadow(t)
-	sh.Labels[offloadingv1beta1.NodeNameLabel] = "milan-2"
-	require.NoError(t, s.remoteLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), sh, "shop-rome"))
-	s.start(t)
-	eventually(t, func() bool { return s.local(t).Status.Reason == "ShadowPodTaken" }, "it is said")
 }

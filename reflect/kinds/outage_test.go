@@ -24,8 +24,7 @@ import (
 // home gets one write, and one when it is back; nothing is written to the provider.
 func TestOutageIsOneWritePerPod(t *testing.T) {
 	const pods = 80 // a watch of the fakes holds 100 events
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	for i := range pods {
 		pod := localPod(running, uid(types.UID(fmt.Sprintf("local-%d", i))))
 		pod.Name = fmt.Sprintf("web-%d", i)

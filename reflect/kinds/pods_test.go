@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -92,6 +93,14 @@ func newSite() *site {
 	return s
 }
 
+// shopSite returns a site whose namespace shop is offloaded, with objects at home.
+func shopSite(objects ...runtime.Object) *site {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), objects...)
+	return s
+}
+
 // patchAtHome increments the resource version with each patch, as an API server does.
 // Without it, the order of cache and writes would be unknown.
 func (s *site) patchAtHome(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -139,7 +148,10 @@ func (s *site) add(tracker clienttesting.ObjectTracker, objects ...runtime.Objec
 }
 
 // offload maps namespaces to their twins, which are named <namespace>-rome.
-func (s *site) offload(namespaces ...string) {
+func (s *site) offload(namespaces ...string) { s.add(s.homeLiqod.Tracker(), mapOf(namespaces...)) }
+
+// mapOf returns the NamespaceMap of milan, which has accepted the namespaces.
+func mapOf(namespaces ...string) *offloadingv1beta1.NamespaceMap {
 	m := &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
 		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{}},
@@ -149,7 +161,22 @@ func (s *site) offload(namespaces ...string) {
 		m.Spec.DesiredMapping[ns] = ns + "-rome"
 		m.Status.CurrentMapping[ns] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns + "-rome", Phase: offloadingv1beta1.MappingAccepted}
 	}
-	s.add(s.homeLiqod.Tracker(), m)
+	return m
+}
+
+// inPhase is what the provider says of the twin of shop.
+func inPhase(phase offloadingv1beta1.MappingPhase) offloadingv1beta1.RemoteNamespaceStatus {
+	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: phase}
+}
+
+// requireEvent waits for an event with these words.
+func (s *site) requireEvent(t *testing.T, words ...string) {
+	t.Helper()
+	eventually(t, func() bool { return len(s.events.Events) > 0 }, "there is an event")
+	event := <-s.events.Events
+	for _, w := range words {
+		require.Contains(t, event, w)
+	}
 }
 
 // ofNode returns the configuration of what reflects to milan.
@@ -189,6 +216,13 @@ func (s *site) start(t *testing.T) (stop func()) {
 		own.Start(ctx.Done())
 		return s.pods.Run(ctx)
 	})
+}
+
+// startIdle starts Pods, and waits until it is idle.
+func (s *site) startIdle(t *testing.T) {
+	t.Helper()
+	s.start(t)
+	s.idle(t, "shop")
 }
 
 func localPod(change ...func(*corev1.Pod)) *corev1.Pod {
@@ -291,9 +325,7 @@ func (s *site) known(t *testing.T) {
 }
 
 func TestOffloadIsOneWriteAndStatusReturns(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod())
+	s := shopSite(localPod())
 	s.start(t)
 	eventually(t, func() bool { return s.shadow(t) != nil }, "the ShadowPod is created")
 	require.Equal(t, "local-1", s.shadow(t).Labels[offloadingv1beta1.LocalPodUIDLabel])
@@ -311,9 +343,7 @@ func TestOffloadIsOneWriteAndStatusReturns(t *testing.T) {
 // whose Pods has ended.
 func ranAndStopped(t *testing.T) *site {
 	t.Helper()
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod())
+	s := shopSite(localPod())
 	s.there(localPod(), true, running)
 	stop := s.start(t)
 	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "the status comes home")
@@ -357,8 +387,7 @@ func TestStatusWaitsForTheNode(t *testing.T) {
 		}
 		kubetest.UpdateStatus(t, s.home.CoreV1().Pods("shop"), taken)
 		s.home.ClearActions()
-		s.start(t)
-		s.idle(t, "shop")
+		s.startIdle(t)
 		require.Empty(t, writes(s.home.Actions()))
 		node(says)
 		eventually(t, func() bool { return len(writes(s.home.Actions())) > 1 }, "the pod is written") // beside the node
@@ -415,8 +444,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	s := ranAndStopped(t)
 	s.home.ClearActions()
 	s.remoteLiqod.ClearActions()
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	require.Never(t, func() bool {
 		return len(writes(s.home.Actions()))+len(writes(s.remoteLiqod.Actions()))+len(writes(s.remote.Actions())) > 0
 	}, 300*time.Millisecond, 10*time.Millisecond, "a restart wrote")
@@ -431,18 +459,14 @@ func TestNotOffloadedWaitsAndStartsLater(t *testing.T) {
 	require.Equal(t, corev1.PodPending, s.local(t).Status.Phase)
 	require.Contains(t, <-s.events.Events, offloadingv1beta1.ReasonOffloadingBackOff)
 
-	m := kubetest.Get(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), "milan")
-	m.Spec.DesiredMapping["shop"] = "shop-rome"
-	m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingAccepted}
-	kubetest.Update(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), m)
+	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { *m = *mapOf("other", "shop") })
 	eventually(t, func() bool { return s.shadow(t) != nil }, "it starts when the namespace is offloaded")
 }
 
 // TestSwitchedOff: without workers no further pod is offloaded, and those that are go on.
 func TestSwitchedOff(t *testing.T) {
-	s := newSite()
+	s := shopSite()
 	s.closed = true
-	s.offload("shop")
 	late := localPod(func(p *corev1.Pod) { p.Name, p.UID = "late", "local-2" })
 	s.add(s.home.Tracker(), localPod(), late)
 	s.there(localPod(), true, running)
@@ -455,25 +479,127 @@ func TestSwitchedOff(t *testing.T) {
 	require.Empty(t, writes(s.remoteLiqod.Actions()))
 }
 
-func TestDaemonSetPodsWaitQuietly(t *testing.T) {
-	s := newSite()
-	s.offload("other")
-	s.add(s.home.Tracker(), localPod(func(p *corev1.Pod) {
+// TestPodsWithoutARemotePod: what becomes of a pod that has none in the provider when the vkubelet starts.
+func TestPodsWithoutARemotePod(t *testing.T) {
+	const waits, aborted = offloadingv1beta1.ReasonOffloadingBackOff, "OffloadingAborted"
+	const lost, taken = offloadingv1beta1.ReasonRemotePodLost, "ShadowPodTaken"
+	ofDaemonSet := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: ptr.To(true)}}
-	}))
-	s.start(t)
-	eventually(t, func() bool { return s.local(t).Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff }, "the reason shows")
-	require.Empty(t, s.events.Events)
+	}
+	onFailure := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }
+	neverOfContainer := func(p *corev1.Pod) {
+		p.Spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
+	}
+	another := func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "d", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}})
+	}
+	restarted := func(p *corev1.Pod) {
+		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{}
+	}
+	for name, tc := range map[string]struct {
+		offloaded string // the namespace
+		pod       *corev1.Pod
+		event     string
+		phase     corev1.PodPhase // "": it is created
+		reason    string
+	}{
+		"of a DaemonSet, not offloaded":                                         {"other", localPod(ofDaemonSet), "", corev1.PodPending, waits},
+		"it ran, and is not offloaded":                                          {"other", localPod(running), "", corev1.PodFailed, aborted},
+		"another node has its ShadowPod":                                        {"shop", localPod(uid("local-2")), taken, corev1.PodPending, taken},
+		"Always runs again":                                                     {"shop", localPod(running), "Warning PodReplaced", "", ""},
+		"Never, once started, is lost":                                          {"shop", localPod(running, never), lost, corev1.PodFailed, lost},
+		"Never, not started, is created":                                        {"shop", localPod(never), "", "", ""},
+		"Never of its only container":                                           {"shop", localPod(running, neverOfContainer), lost, corev1.PodFailed, lost},
+		"OnFailure runs again":                                                  {"shop", localPod(running, onFailure), "Warning PodReplaced", "", ""},
+		"OnFailure with a container that ended well is lost":                    {"shop", localPod(running, onFailure, another), lost, corev1.PodFailed, lost},
+		"OnFailure with a container that ended well before its restart is lost": {"shop", localPod(running, onFailure, restarted), lost, corev1.PodFailed, lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.offload(tc.offloaded)
+			s.add(s.home.Tracker(), tc.pod)
+			if tc.reason == taken {
+				s.there(localPod(), false)
+				sh := s.shadow(t)
+				sh.Labels[offloadingv1beta1.NodeNameLabel] = "milan-2"
+				require.NoError(t, s.remoteLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), sh, "shop-rome"))
+			}
+			s.start(t)
+			if tc.phase != "" {
+				eventually(t, func() bool { return s.local(t).Status.Reason == tc.reason }, "it has the reason")
+				require.Equal(t, tc.phase, s.local(t).Status.Phase)
+				require.Equal(t, tc.reason == taken, s.shadow(t) != nil)
+			} else {
+				eventually(t, func() bool { return s.shadow(t) != nil }, "it is created")
+				var earlier []offloadingv1beta1.ContainerRestarts
+				if started(tc.pod) {
+					earlier = []offloadingv1beta1.ContainerRestarts{{Name: "c", Count: tc.pod.Status.ContainerStatuses[0].RestartCount + 1}}
+				}
+				require.Equal(t, earlier, s.shadow(t).Spec.EarlierRestarts)
+			}
+			if tc.reason == aborted {
+				require.Equal(t, aborted, s.local(t).Status.ContainerStatuses[0].State.Terminated.Reason, "kubectl shows it")
+			}
+			if tc.event != "" {
+				s.requireEvent(t, tc.event)
+			} else {
+				require.Empty(t, s.events.Events)
+			}
+		})
+	}
 }
 
-func TestUnoffloadedRunningPodIsAborted(t *testing.T) {
-	s := newSite()
-	s.offload("other")
-	s.add(s.home.Tracker(), localPod(running))
+// TestPodsThatAreLeft: nothing is written of a pod that has ended, nor while the gate is closed or there is no NamespaceMap.
+func TestPodsThatAreLeft(t *testing.T) {
+	for name, site := range map[string]func() *site{
+		"it has ended": func() *site {
+			return shopSite(localPod(running, never, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
+		},
+		"the gate is closed": func() *site {
+			s := shopSite(localPod(running, never))
+			s.gate = errors.New("another cluster answers there")
+			return s
+		},
+		"no NamespaceMap": func() *site {
+			s := newSite()
+			s.add(s.home.Tracker(), localPod(running))
+			return s
+		},
+		"no NamespaceMap, and it is being deleted": func() *site {
+			s := newSite()
+			s.add(s.home.Tracker(), localPod(running, deleting))
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := site()
+			s.start(t)
+			s.known(t)
+			require.Never(t, func() bool { return len(writes(s.home.Actions()))+len(writes(s.remoteLiqod.Actions())) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
+		})
+	}
+}
+
+func TestADrainedNodeTakesNoPods(t *testing.T) {
+	s := shopSite(localPod())
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{
+		Namespace: tenant, Name: "milan", DeletionTimestamp: ptr.To(metav1.Now()), Finalizers: []string{offloadingv1beta1.VirtualNodeFinalizer},
+	}}
+	require.NoError(t, s.homeLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"), vn, tenant))
+	s.startIdle(t)
+	require.Never(t, func() bool { return s.shadow(t) != nil }, 200*time.Millisecond, 10*time.Millisecond)
+}
+
+// TestAMovedVkubeletChangesHostIPs requires that a background pass writes the new
+// address, because no other change of the pods does.
+func TestAMovedVkubeletChangesHostIPs(t *testing.T) {
+	s := shopSite(localPod(running, func(p *corev1.Pod) {
+		p.Status.HostIP, p.Status.HostIPs = "10.9.9.9", []corev1.HostIP{{IP: "10.9.9.9"}}
+	}))
+	s.there(localPod(), true, running)
 	s.start(t)
-	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "the pod ends")
-	require.Equal(t, "OffloadingAborted", s.local(t).Status.Reason)
-	require.Equal(t, "OffloadingAborted", s.local(t).Status.ContainerStatuses[0].State.Terminated.Reason, "kubectl shows it")
+	eventually(t, func() bool { return s.local(t).Status.HostIP == "10.0.0.7" }, "the new address is written")
+	require.Equal(t, []corev1.HostIP{{IP: "10.0.0.7"}}, s.local(t).Status.HostIPs)
 }
 
 // TestPodsOnTheirWayAreAborted: a namespace is taken back while one of its pods has no ShadowPod yet,
@@ -482,29 +608,22 @@ func TestUnoffloadedRunningPodIsAborted(t *testing.T) {
 func TestPodsOnTheirWayAreAborted(t *testing.T) {
 	for name, restart := range map[string]bool{"seen": false, "the vkubelet was away": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite()
-			s.offload("shop")
-			took := func() {
-				maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
-				m := kubetest.Get(t, maps, "milan")
-				delete(m.Spec.DesiredMapping, "shop")
-				m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingTerminating}
-				kubetest.Update(t, maps, m)
-			}
+			s := shopSite()
 			s.add(s.home.Tracker(), localPod())
 			s.gate = errors.New("the provider is away")
+			if !restart {
+				s.start(t)
+			}
+			s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) {
+				delete(m.Spec.DesiredMapping, "shop")
+				m.Status.CurrentMapping["shop"] = inPhase(offloadingv1beta1.MappingTerminating)
+			})
 			if restart {
-				took()
 				s.start(t)
-			} else {
-				s.start(t)
-				took()
 			}
 			eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "the pod ends")
 			require.Equal(t, "OffloadingAborted", s.local(t).Status.Reason)
-			m := kubetest.Get(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), "milan")
-			m.Status.CurrentMapping = nil
-			kubetest.Update(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), m)
+			s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { m.Status.CurrentMapping = nil })
 			status := func(name string) corev1.PodStatus {
 				pod := kubetest.Get(t, s.home.CoreV1().Pods("shop"), name)
 				return pod.Status
@@ -521,18 +640,12 @@ func TestPodsOnTheirWayAreAborted(t *testing.T) {
 }
 
 func TestPodsOfATwinThatGoesAreNotReady(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	pod := localPod(running)
-	s.add(s.home.Tracker(), pod)
-	s.there(pod, true, running)
-	s.start(t)
-	s.idle(t, "shop")
+	s := shopSite()
+	s.add(s.home.Tracker(), localPod(running))
+	s.there(localPod(), true, running)
+	s.startIdle(t)
 	phase := func(phase offloadingv1beta1.MappingPhase) {
-		maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
-		m := kubetest.Get(t, maps, "milan")
-		m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: phase}
-		kubetest.Update(t, maps, m)
+		s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { m.Status.CurrentMapping["shop"] = inPhase(phase) })
 	}
 	ready := func(want corev1.ConditionStatus) func() bool {
 		return func() bool {
@@ -548,20 +661,8 @@ func TestPodsOfATwinThatGoesAreNotReady(t *testing.T) {
 	eventually(t, ready(corev1.ConditionTrue), "and Ready when the provider shows it again")
 }
 
-func TestMissingNamespaceMapAbortsNothing(t *testing.T) {
-	s := newSite()
-	s.add(s.home.Tracker(), localPod(running))
-	s.start(t)
-	eventually(t, func() bool {
-		return slices.ContainsFunc(s.homeLiqod.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "get" })
-	}, "the map's absence is confirmed")
-	require.Never(t, func() bool { return len(writes(s.home.Actions())) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
-}
-
 func TestDeletion(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running, deleting))
+	s := shopSite(localPod(running, deleting))
 	s.there(localPod(), true, running)
 	s.start(t)
 	eventually(t, func() bool {
@@ -580,9 +681,7 @@ func TestDeletion(t *testing.T) {
 // TestDeletionAfterAnEndThatOnlyTheShadowPodKnows covers a pod that ended while no
 // vkubelet ran. Its remote pod was deleted, and its local pod is being deleted.
 func TestDeletionAfterAnEndThatOnlyTheShadowPodKnows(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running, never, deleting))
+	s := shopSite(localPod(running, never, deleting))
 	s.there(localPod(never), false)
 	shadow := s.shadow(t)
 	shadow.Status.Phase = corev1.PodSucceeded
@@ -605,18 +704,8 @@ func TestDeletionAfterAnEndThatOnlyTheShadowPodKnows(t *testing.T) {
 	require.Equal(t, "Completed", last.ContainerStatuses[0].State.Terminated.Reason)
 }
 
-func TestDeletedWhileAway(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.there(localPod(), true, running)
-	s.start(t)
-	eventually(t, func() bool { return s.shadow(t) == nil }, "what belongs to no local pod is withdrawn")
-}
-
 func TestSuccessorWaitsForItsPredecessor(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(uid("local-2")))
+	s := shopSite(localPod(uid("local-2")))
 	s.there(localPod(uid("local-1")), true, running)
 	s.start(t)
 	eventually(t, func() bool {
@@ -624,68 +713,6 @@ func TestSuccessorWaitsForItsPredecessor(t *testing.T) {
 		return sh != nil && sh.Labels[offloadingv1beta1.LocalPodUIDLabel] == "local-2"
 	}, "the successor is offloaded")
 	require.Equal(t, []string{"delete shadowpods", "create shadowpods"}, writes(s.remoteLiqod.Actions()))
-}
-
-func TestLostInTheProvider(t *testing.T) {
-	for name, tc := range map[string]struct {
-		pod   *corev1.Pod
-		again bool
-	}{
-		"Always runs again":              {localPod(running), true},
-		"Never, once started, is lost":   {localPod(running, never), false},
-		"Never, not started, is created": {localPod(never), true},
-		"Never of its only container":    {localPod(running, func(p *corev1.Pod) { p.Spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever) }), false},
-		"OnFailure runs again":           {localPod(running, func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }), true},
-		"OnFailure with a container that ended well is lost": {localPod(running, func(p *corev1.Pod) {
-			p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "d", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}})
-		}), false},
-		"OnFailure with a container that ended well before its restart is lost": {localPod(running, func(p *corev1.Pod) {
-			p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
-			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{}
-		}), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite()
-			s.offload("shop")
-			s.add(s.home.Tracker(), tc.pod)
-			s.start(t)
-			if tc.again {
-				eventually(t, func() bool { return s.shadow(t) != nil }, "it is created")
-				if !started(tc.pod) {
-					require.Empty(t, s.shadow(t).Spec.EarlierRestarts)
-					return
-				}
-				require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "c", Count: tc.pod.Status.ContainerStatuses[0].RestartCount + 1}}, s.shadow(t).Spec.EarlierRestarts)
-				require.Contains(t, <-s.events.Events, "Warning PodReplaced")
-				return
-			}
-			eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "it fails at home")
-			require.Equal(t, offloadingv1beta1.ReasonRemotePodLost, s.local(t).Status.Reason)
-			require.Nil(t, s.shadow(t))
-		})
-	}
-}
-
-func TestEndedPodsAreNotTouched(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running, never, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
-	s.start(t)
-	s.idle(t, "shop")
-	require.Never(t, func() bool { return s.shadow(t) != nil || len(writes(s.home.Actions())) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
-}
-
-func TestClosedGateHoldsEverything(t *testing.T) {
-	s := newSite()
-	s.gate = errors.New("another cluster answers there")
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running, never))
-	s.start(t)
-	s.idle(t, "shop")
-	require.Never(t, func() bool {
-		return len(writes(s.home.Actions()))+len(writes(s.remoteLiqod.Actions())) > 0
-	}, 200*time.Millisecond, 10*time.Millisecond)
 }
 
 // TestAClosingGateEndsASync: a pod whose request has no answer yet is unready at the verdict.
@@ -714,8 +741,7 @@ func TestAClosingGateEndsASync(t *testing.T) {
 // TestARefusedPodHasAnEventThoughTheAnswerIsLost: the status is written and its answer does not
 // arrive. The next sync has nothing to write.
 func TestARefusedPodHasAnEventThoughTheAnswerIsLost(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	var lost atomic.Bool
 	write := clienttesting.ObjectReaction(s.home.Tracker())
 	s.home.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -727,17 +753,14 @@ func TestARefusedPodHasAnEventThoughTheAnswerIsLost(t *testing.T) {
 	})
 	s.add(s.home.Tracker(), localPod(running, func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }))
 	s.start(t)
-	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it has an event")
-	require.Contains(t, <-s.events.Events, reasons.ResourceClaimsNotSupported)
+	s.requireEvent(t, reasons.ResourceClaimsNotSupported)
 	eventually(t, lost.Load, "the status was written")
 }
 
 // TestHostNamespacesAreToldOnce: a pod that asks for namespaces of its node runs without them, and
 // has an event.
 func TestHostNamespacesAreToldOnce(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(func(p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostIPC = true, true }))
+	s := shopSite(localPod(func(p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostIPC = true, true }))
 	s.start(t)
 	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it has an event")
 	require.Equal(t, "Warning HostNamespacesLeftOut cluster milan runs the pod without hostNetwork, hostIPC: it has a network and processes of its own there", <-s.events.Events)
@@ -746,11 +769,8 @@ func TestHostNamespacesAreToldOnce(t *testing.T) {
 }
 
 func TestTombstonesAreRemembered(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running))
-	s.start(t)
-	s.idle(t, "shop")
+	s := shopSite(localPod(running))
+	s.startIdle(t)
 	s.known(t)
 	remote := localPod(running, func(p *corev1.Pod) {
 		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
@@ -775,12 +795,9 @@ func TestAbsenceIsNoEnd(t *testing.T) {
 		"lost earlier, and made again?": {before: remote},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite()
+			s := shopSite(localPod(running))
 			s.away = errors.New("nobody knows who answers there")
-			s.offload("shop")
-			s.add(s.home.Tracker(), localPod(running))
-			s.start(t)
-			s.idle(t, "shop")
+			s.startIdle(t)
 			local := func() *corev1.Pod { return s.pods.localPod(cache.MetaObjectToName(goes)) }
 			eventually(t, func() bool { return local() != nil }, "it is known")
 			if c.before != nil {
@@ -804,13 +821,10 @@ func TestAbsenceIsNoEnd(t *testing.T) {
 // TestLostBeforeItWasWithdrawn deletes the remote pod before its ShadowPod, so that the
 // provider may create a replacement.
 func TestLostBeforeItWasWithdrawn(t *testing.T) {
-	s := newSite()
+	s := shopSite(localPod(running, deleting))
 	s.gate = errors.New("nothing is withdrawn")
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running, deleting))
 	s.there(localPod(), true, running)
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	s.known(t)
 	tw := s.pods.twins.Get("shop")
 	remote := tw.pods.Cached(tw.key("web"))
@@ -827,3 +841,84 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 type untranslated struct{}
 
 func (untranslated) Remap(addr netip.Addr) (netip.Addr, string, bool) { return addr, "", true }
+
+func TestPodsAreUnreadyWithTheirNodeWhileTheGateIsClosed(t *testing.T) {
+	s := shopSite(localPod(running))
+	s.gate = errors.New("the provider is away")
+	s.startIdle(t)
+	node := kubetest.Get(t, s.home.CoreV1().Nodes(), "milan")
+	node.Status.Conditions[0].Status = corev1.ConditionFalse
+	kubetest.UpdateStatus(t, s.home.CoreV1().Nodes(), node)
+	eventually(t, func() bool { return s.local(t).Status.Conditions[0].Status == corev1.ConditionFalse }, "it is not Ready")
+	have := s.local(t).Status
+	require.Equal(t, "NodeNotReady", have.Conditions[0].Reason)
+	require.Equal(t, corev1.ConditionTrue, have.Conditions[1].Status, "its containers run on")
+	require.Equal(t, corev1.PodRunning, have.Phase)
+	require.Empty(t, writes(s.remoteLiqod.Actions()))
+}
+
+func TestWhatHasNoLocalPodIsWithdrawnWhenTheGateOpens(t *testing.T) {
+	s := shopSite()
+	s.gate = errors.New("another cluster answers there")
+	s.there(localPod(), true, running)
+	s.startIdle(t)
+	require.Never(t, func() bool { return s.shadow(t) == nil }, 200*time.Millisecond, 10*time.Millisecond)
+	s.gate = nil
+	s.pods.Resync()
+	eventually(t, func() bool { return s.shadow(t) == nil }, "what belongs to no local pod is withdrawn")
+}
+
+func TestWhatHasNoLocalPodIsWithdrawnThoughItWasKnownFirst(t *testing.T) {
+	s := shopSite()
+	s.there(localPod(), true, running)
+	known := make(chan struct{})
+	s.home.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-known
+		return false, nil, nil
+	})
+	s.start(t)
+	eventually(t, func() bool {
+		tw := s.pods.twins.Get("shop")
+		return tw != nil && tw.synced()
+	}, "the provider is known before the consumer")
+	require.Never(t, func() bool { return s.shadow(t) == nil }, 100*time.Millisecond, 10*time.Millisecond)
+	close(known)
+	eventually(t, func() bool { return s.shadow(t) == nil }, "what belongs to no local pod is withdrawn")
+}
+
+// TestSilentControllerIsReportedAfterAWait: a provider's controller that is back has not shown so
+// to the vkubelet yet when it creates the first pods. Such a pod has no event; one that no
+// controller creates has it after the wait.
+func TestSilentControllerIsReportedAfterAWait(t *testing.T) {
+	for _, returns := range []bool{true, false} {
+		t.Run(fmt.Sprint("the controller returns: ", returns), func(t *testing.T) {
+			inTokenSite(t, func(s *tokenSite) {
+				var back atomic.Bool
+				s.silent = func() string {
+					if back.Load() {
+						return ""
+					}
+					return "no controller"
+				}
+				s.add(s.home.Tracker(), localPod(boundNow))
+				s.run()
+				s.settle(silentPatience / 2)
+				require.NotNil(t, s.shadow(t))
+				require.Empty(t, s.local(t).Status.Reason)
+				back.Store(returns)
+				if returns {
+					s.pods.Resync() // as the check does when the controller is back
+				}
+				s.settle(time.Minute)
+				if returns {
+					require.Empty(t, s.local(t).Status.Reason)
+					require.Empty(t, s.events.Events)
+					return
+				}
+				require.Equal(t, offloadingv1beta1.ReasonControllerSilent, s.local(t).Status.Reason)
+				require.Len(t, s.events.Events, 1)
+				require.Contains(t, <-s.events.Events, offloadingv1beta1.ReasonControllerSilent)
+			})
+		})
+	}
+}

@@ -20,12 +20,9 @@ import (
 )
 
 func TestRefusedChangeIsToldOnce(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running))
+	s := shopSite(localPod(running))
 	s.there(localPod(), true, running)
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	refuse := func(status metav1.ConditionStatus, message string) {
 		shadow := s.shadow(t)
 		meta.SetStatusCondition(&shadow.Status.Conditions, metav1.Condition{
@@ -59,8 +56,7 @@ func TestRefusalReason(t *testing.T) {
 }
 
 func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	marked := func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"example.com/note": "x", "iam.amazonaws.com/role": "admin", "kept": "x"}
 	}
@@ -68,8 +64,7 @@ func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
 	s.there(localPod(marked), true, running, func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"kept": "x", offloadingv1beta1.LeftOutAnnotation: offloadingv1beta1.MarksSum(p)}
 	})
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	event := <-s.events.Events
 	require.Contains(t, event, "AnnotationsLeftOut")
 	require.Contains(t, event, ": example.com/note, iam.amazonaws.com/role;")
@@ -90,9 +85,7 @@ func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
 // TestStatusComesHomeThoughAChangeIsRefused requires that a rejected change does not
 // block the status.
 func TestStatusComesHomeThoughAChangeIsRefused(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(func(p *corev1.Pod) { p.Labels["tier"] = "web" }))
+	s := shopSite(localPod(func(p *corev1.Pod) { p.Labels["tier"] = "web" }))
 	s.there(localPod(), true, running)
 	var allowed atomic.Bool
 	s.remoteLiqod.PrependReactor("update", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -109,8 +102,7 @@ func TestStatusComesHomeThoughAChangeIsRefused(t *testing.T) {
 }
 
 func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	debugged := func(p *corev1.Pod) {
 		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: "tools:1"}}}
 	}
@@ -140,9 +132,7 @@ const few = 2000
 
 func TestRefusalsAreToldInFewWords(t *testing.T) {
 	t.Run("a pod", func(t *testing.T) {
-		s := newSite()
-		s.offload("shop")
-		s.add(s.home.Tracker(), localPod())
+		s := shopSite(localPod())
 		s.remoteLiqod.PrependReactor("create", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, lengthy("shadowpods")
 		})
@@ -151,8 +141,7 @@ func TestRefusalsAreToldInFewWords(t *testing.T) {
 		require.Less(t, s.local(t).Size(), 3*few)
 	})
 	t.Run("a change of a pod", func(t *testing.T) {
-		s := newSite()
-		s.offload("shop")
+		s := shopSite()
 		local := localPod(func(p *corev1.Pod) { p.Labels["tier"] = "web" })
 		s.add(s.home.Tracker(), local)
 		s.there(localPod(), true, running)

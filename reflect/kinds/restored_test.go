@@ -34,8 +34,7 @@ func (s *site) at(revision string) {
 func known(rv string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.ResourceVersion = rv } }
 
 func TestWhatARestoredConsumerHasForgottenIsKept(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	s.there(localPod(known("500")), true, running)
 	s.at("400")
 	stop := s.start(t)
@@ -47,14 +46,12 @@ func TestWhatARestoredConsumerHasForgottenIsKept(t *testing.T) {
 	s.at("600")
 	s.remoteLiqod.ClearActions()
 	s.remote.ClearActions()
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	require.Never(t, func() bool { return len(writes(s.remoteLiqod.Actions()))+len(writes(s.remote.Actions())) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
 }
 
 func TestRevisionOfTheNewestPodCountsForAll(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	s.there(localPod(known("300")), true, running)
 	s.there(localPod(known("500"), func(p *corev1.Pod) { p.Name, p.UID = "newer", "local-2" }), true, running)
 	s.at("400") // it has passed that of the older pod
@@ -92,36 +89,30 @@ func TestFallenRevisionOfTheLease(t *testing.T) {
 
 // TestShadowPodThatNoCacheHasYet has a cache of ShadowPods that lags behind that of pods.
 func TestShadowPodThatNoCacheHasYet(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	s.there(localPod(known("500")), true, running)
 	s.at("400")
 	s.remoteLiqod.PrependReactor("list", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &offloadingv1beta1.ShadowPodList{}, nil
 	})
 	s.remoteLiqod.PrependWatchReactor("shadowpods", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	require.Never(t, func() bool { return len(writes(s.remote.Actions())) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
 	require.NoError(t, s.remoteLiqod.Tracker().Delete(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), "shop-rome", "web"))
 	eventually(t, func() bool { return contains(writes(s.remote.Actions()), "delete pods") }, "what no ShadowPod asks for goes")
 }
 
 func TestPodThatIsSeenToLeaveIsNotKept(t *testing.T) {
-	s := newSite()
+	s := shopSite(localPod(running))
 	s.lost = time.Now
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running))
 	s.there(localPod(), true, running)
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{})) // at once, by force
 	eventually(t, func() bool { return s.shadow(t) == nil }, "it is withdrawn")
 }
 
 func TestWhatAConsumerThatWentOnDoesNotKnowIsWithdrawn(t *testing.T) {
-	s := newSite()
-	s.offload("shop")
+	s := shopSite()
 	s.there(localPod(known("500")), true, running)
 	s.at("600")
 	s.start(t)
@@ -142,8 +133,7 @@ func TestNamesakeOfAKeptPodWaits(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite()
-			s.offload("shop")
+			s := shopSite()
 			s.there(localPod(known("500")), true, running)
 			local := localPod(append(c.local, uid("local-0"))...)
 			s.add(s.home.Tracker(), local)
@@ -174,13 +164,10 @@ func contains(all []string, one string) bool {
 // TestNothingIsRememberedOfAClosedNamespace closes a namespace without a deletion of what is in
 // it, as the informers that end with it report none.
 func TestNothingIsRememberedOfAClosedNamespace(t *testing.T) {
-	s := newSite()
+	s := shopSite(localPod(running))
 	s.gate = errors.New("nothing is withdrawn")
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running))
 	s.there(localPod(), true, running)
-	s.start(t)
-	s.idle(t, "shop")
+	s.startIdle(t)
 	require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	first := s.pods.twins.Get("shop")
 	eventually(t, func() bool { return !first.left.Begun("local-1").IsZero() }, "it is seen to leave")
@@ -202,13 +189,7 @@ func TestNewestListsNothing(t *testing.T) {
 		return tw
 	}, nil)}
 	require.Empty(t, p.newest())
-	maps := externalversions.NewSharedInformerFactory(liqodfake.NewSimpleClientset(&offloadingv1beta1.NamespaceMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
-		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"1": "a", "2": "b"}},
-		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
-			"1": {RemoteNamespace: "a", Phase: offloadingv1beta1.MappingAccepted}, "2": {RemoteNamespace: "b", Phase: offloadingv1beta1.MappingAccepted},
-		}},
-	}), 0)
+	maps := externalversions.NewSharedInformerFactory(liqodfake.NewSimpleClientset(mapOf("1", "2")), 0)
 	f, err := engine.NewFollower(maps.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
 	maps.Start(t.Context().Done())

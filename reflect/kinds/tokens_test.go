@@ -67,6 +67,16 @@ func inTokenSite(t *testing.T, test func(*tokenSite)) {
 	})
 }
 
+// withCashier runs a site with the pod a, which mounts a token of this name.
+func withCashier(t *testing.T, test func(s *tokenSite, token string)) {
+	t.Helper()
+	inTokenSite(t, func(s *tokenSite) {
+		s.add(s.home.Tracker(), cashier("a"))
+		s.run()
+		test(s, s.tokenName(cashier("a")))
+	})
+}
+
 // number assigns UIDs to Secrets, as API servers do.
 func number(c *fake.Clientset, prefix string) {
 	n := 0
@@ -277,9 +287,7 @@ func TestTokenGoesWithItsLastPod(t *testing.T) {
 }
 
 func TestTokenStaysForASuccessor(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
+	withCashier(t, func(s *tokenSite, token string) {
 		require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 		s.settle(time.Second)
 		kubetest.Create(t, s.home.CoreV1().Pods("shop"), cashier("a", uid("a-2")))
@@ -289,10 +297,7 @@ func TestTokenStaysForASuccessor(t *testing.T) {
 }
 
 func TestTokenOfAPodThatTheCacheLacksStays(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
-		name := s.tokenName(cashier("a"))
+	withCashier(t, func(s *tokenSite, name string) {
 		live := true
 		s.home.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if !live {
@@ -366,9 +371,7 @@ func TestSpoiltTokenIsRepaired(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTokenSite(t, func(s *tokenSite) {
-				s.add(s.home.Tracker(), cashier("a"))
-				s.run()
+			withCashier(t, func(s *tokenSite, token string) {
 				s.settle(time.Minute)
 				spoil(s)
 				s.settle(time.Second)
@@ -398,9 +401,7 @@ func TestSpoilingTokensCostsLittle(t *testing.T) {
 // TestTokensOfAClosedNamespaceAreForgotten requires that no records remain of the tokens
 // of a closed namespace.
 func TestTokensOfAClosedNamespaceAreForgotten(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
+	withCashier(t, func(s *tokenSite, token string) {
 		s.settle(time.Second)
 		s.requireToken(s.tokenName(cashier("a")), "token-1")
 		known := func() map[loop.Key]use {
@@ -424,10 +425,7 @@ func TestTokensOfAClosedNamespaceAreForgotten(t *testing.T) {
 }
 
 func TestTokenOfAnAccountThatIsMadeAgain(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
-		token := s.tokenName(cashier("a"))
+	withCashier(t, func(s *tokenSite, token string) {
 		s.settle(time.Minute)
 		accounts := s.home.CoreV1().ServiceAccounts("shop")
 		require.NoError(t, accounts.Delete(t.Context(), "cashier", metav1.DeleteOptions{}))
@@ -462,9 +460,7 @@ func TestRefusedTokensAreTold(t *testing.T) {
 }
 
 func TestRefusedRefreshIsTold(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
+	withCashier(t, func(s *tokenSite, token string) {
 		s.settle(time.Minute)
 		s.requireToken(s.tokenName(cashier("a")), "token-1")
 		s.remote.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -525,10 +521,7 @@ func hide(c *fake.Clientset, name string) {
 }
 
 func TestTokensFollowAnnotationAndSetting(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
-		token := s.tokenName(cashier("a"))
+	withCashier(t, func(s *tokenSite, token string) {
 		s.requireToken(token, "token-1")
 		pods := s.home.CoreV1().Pods("shop")
 		annotate := func(value string) {
@@ -615,10 +608,7 @@ func TestRunningPodsKeepTheirTokensWhenTheBindingChanges(t *testing.T) {
 // TestTokenOfTheOtherBindingThatTheCacheLacksStays requires that the live read before a
 // revocation also finds pods with a token of the other binding.
 func TestTokenOfTheOtherBindingThatTheCacheLacksStays(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
-		old := s.tokenName(cashier("a"))
+	withCashier(t, func(s *tokenSite, old string) {
 		s.api.PodBound = true
 		s.restart()
 		live := true
@@ -655,10 +645,7 @@ func TestPodsMadeWithoutTokensGetNone(t *testing.T) {
 }
 
 func TestClosedGateGivesNoTokenAndRevokes(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
-		token := s.tokenName(cashier("a"))
+	withCashier(t, func(s *tokenSite, token string) {
 		s.gate = errors.New("another cluster answers there")
 		require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 		s.settle(time.Minute)
@@ -677,9 +664,7 @@ func TestClosedGateGivesNoTokenAndRevokes(t *testing.T) {
 }
 
 func TestTokensOfALeavingNodeGoAtOnce(t *testing.T) {
-	inTokenSite(t, func(s *tokenSite) {
-		s.add(s.home.Tracker(), cashier("a"))
-		s.run()
+	withCashier(t, func(s *tokenSite, token string) {
 		vns := s.homeLiqod.OffloadingV1beta1().VirtualNodes(tenant)
 		vn := kubetest.Get(t, vns, "milan")
 		vn.DeletionTimestamp, vn.Finalizers = new(metav1.Now()), []string{"test/keeps-it"}
