@@ -650,7 +650,6 @@ func TestRefused(t *testing.T) {
 // TestHosted requires that the pods that the provider has offloaded to this cluster are
 // recognised.
 func TestHosted(t *testing.T) {
-	t.Parallel()
 	home := fake.NewClientset()
 	kubetest.WatchFromList(home)
 	h := newHosted(home, "milan")
@@ -704,7 +703,6 @@ func (e *enqueued) enqueue(namespace string) { e.of = append(e.of, namespace) }
 
 // TestEndpointsChanged: only kinds with endpoints are enqueued, in a namespace that is reflected.
 func TestEndpointsChanged(t *testing.T) {
-	t.Parallel()
 	slices, services := &enqueued{endpoints: true}, &enqueued{}
 	e := &Engine{reflectors: []reflector{slices, services}}
 	e.spaces = NewSpaces(func(context.Context, string, string) *space { return &space{} }, func(*space) {})

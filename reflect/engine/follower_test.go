@@ -39,7 +39,6 @@ func twins(of map[string]string) *offloadingv1beta1.NamespaceMap {
 }
 
 func TestSpaces(t *testing.T) {
-	t.Parallel()
 	var log []string
 	s := newHeld(&log)
 	s.set(t.Context(), map[string]string{"stays": "stays-rome", "moves": "moves-rome", "goes": "goes-rome"})
@@ -60,7 +59,6 @@ func TestSpaces(t *testing.T) {
 // TestAllSubscribersSeeOneState: what a component opens late is what others have open, and one
 // that ends closes only its own.
 func TestAllSubscribersSeeOneState(t *testing.T) {
-	t.Parallel()
 	own := externalversions.NewSharedInformerFactory(liqodfake.NewSimpleClientset(), 0)
 	f, err := NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
@@ -97,7 +95,6 @@ func TestAllSubscribersSeeOneState(t *testing.T) {
 
 // TestNothingOpensAfterTheEnd: a component that ends opens nothing more.
 func TestNothingOpensAfterTheEnd(t *testing.T) {
-	t.Parallel()
 	own := externalversions.NewSharedInformerFactory(liqodfake.NewSimpleClientset(), 0)
 	f, err := NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)

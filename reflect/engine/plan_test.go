@@ -52,7 +52,6 @@ func TestWishFor(t *testing.T) {
 		"failing":                {kind: failing, local: local("app"), fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := scope
 			if tc.policy != "" {
 				s.Policy = tc.policy

@@ -19,7 +19,6 @@ import (
 )
 
 func TestSameChangeIsSpaced(t *testing.T) {
-	t.Parallel()
 	hash := func(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 	c, now := change{"u", hash("a"), hash("p")}, time.Unix(1e9, 0)
 	var s sent

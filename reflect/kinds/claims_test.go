@@ -396,7 +396,6 @@ func TestNoStorageIsOffered(t *testing.T) {
 // A virtual node of an offer follows the offer: people edit the settings of the provider, not the
 // VirtualNode.
 func TestNoStorageInAnOffer(t *testing.T) {
-	t.Parallel()
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
 	require.Contains(t, notOffered(vn, "milan"), "VirtualNode milan offers no storage: list the provider's classes in spec.storageClasses")
 	vn.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}

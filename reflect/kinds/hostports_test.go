@@ -140,7 +140,6 @@ func TestHostPortRejectsNothingUnseen(t *testing.T) {
 
 // TestHostPortsThatAreFree: what a kubelet runs side by side runs.
 func TestHostPortsThatAreFree(t *testing.T) {
-	t.Parallel()
 	port := func(change func(*corev1.ContainerPort)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { change(&p.Spec.Containers[0].Ports[0]) }
 	}
@@ -171,7 +170,6 @@ func TestHostPortsThatAreFree(t *testing.T) {
 		"an init container that stays": {a: address(""), b: inited(ptr.To(corev1.ContainerRestartPolicyAlways)), clash: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			a, b := onPort("a", 8080, tc.a), onPort("b", 8080, tc.b)
 			clash := func(x, y *corev1.Pod) bool {
 				for _, p := range hostPorts(&x.Spec) {

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,15 +9,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -88,7 +94,6 @@ func patches(actions []clienttesting.Action) (n int) {
 
 // TestStatusPatchIsSmall: what is the same is not in the patch, and what differs is.
 func TestStatusPatchIsSmall(t *testing.T) {
-	t.Parallel()
 	for name, change := range map[string]func(*corev1.PodStatus){
 		"unready":             func(s *corev1.PodStatus) { s.Conditions[0].Status = corev1.ConditionFalse },
 		"a container changes": func(s *corev1.PodStatus) { s.ContainerStatuses[0].RestartCount++ },
@@ -99,7 +104,6 @@ func TestStatusPatchIsSmall(t *testing.T) {
 		"nothing":      func(*corev1.PodStatus) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pod := localPod(running)
 			pod.ResourceVersion = "7"
 			before, want := pod.DeepCopy(), pod.DeepCopy()
@@ -134,7 +138,6 @@ func BenchmarkOutage(b *testing.B) {
 
 // TestOldPodsFirst: pods that started together are written together.
 func TestOldPodsFirst(t *testing.T) {
-	t.Parallel()
 	at := func(namespace, name string, second int) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(int64(second), 0)}}
 	}
@@ -145,4 +148,63 @@ func TestOldPodsFirst(t *testing.T) {
 		names = append(names, p.Namespace+"/"+p.Name)
 	}
 	require.Equal(t, []string{"bank/y", "bank/z", "shop/d", "shop/b", "shop/c"}, names)
+}
+
+// TestLossesFollowTheNamespace: the annotation of the namespace acts on pods that exist, both
+// ways, and on those that come.
+func TestLossesFollowTheNamespace(t *testing.T) {
+	const keep, evict = offloadingv1beta1.OnProviderLossKeep, offloadingv1beta1.OnProviderLossEvict
+	seconds := int64(300)
+	usual := offloadingv1beta1.LossTolerations()
+	for i := range usual {
+		usual[i].TolerationSeconds = &seconds
+	}
+	pod := func(namespace, name string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "1"},
+			Spec: corev1.PodSpec{NodeName: "milan", Tolerations: usual}}
+	}
+	done := pod("shop", "done")
+	done.Status.Phase = corev1.PodSucceeded
+	home := fake.NewClientset(pod("shop", "web"), done, pod("other", "web"),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	factory := informers.NewSharedInformerFactory(home, 0)
+	losses := NewLosses(LossesConfig{Home: home, Pods: factory.Core().V1().Pods(), Namespaces: factory.Core().V1().Namespaces(), Env: loop.Env{Log: zap.NewNop()}})
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	ended := make(chan error, 1)
+	go func() { ended <- losses.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	get := func(namespace, name string) *corev1.Pod {
+		return kubetest.Get(t, home.CoreV1().Pods(namespace), name)
+	}
+	annotate := func(value string) {
+		kubetest.Update(t, home.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "shop", Annotations: map[string]string{offloadingv1beta1.OnProviderLossAnnotation: value}}})
+	}
+	marked := func(name, value string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return get("shop", name).Annotations[offloadingv1beta1.OnProviderLossAnnotation] == value },
+			time.Minute, 5*time.Millisecond, "pod %s is marked %q", name, value)
+	}
+
+	annotate(keep)
+	marked("web", keep)
+	kept := append(offloadingv1beta1.LossTolerations(), usual...)
+	require.Equal(t, kept, get("shop", "web").Spec.Tolerations)
+	kubetest.Create(t, home.CoreV1().Pods("shop"), pod("shop", "late"))
+	marked("late", keep)
+
+	annotate("hold") // not accepted: nothing changes
+	annotate(evict)
+	marked("web", evict)
+	marked("late", evict)
+	require.Equal(t, append(usual, usual...), get("shop", "web").Spec.Tolerations)
+	annotate(keep)
+	marked("web", keep)
+	require.Equal(t, kept, get("shop", "web").Spec.Tolerations)
+	require.Equal(t, usual, get("shop", "done").Spec.Tolerations, "a pod that has ended")
+	require.Equal(t, usual, get("other", "web").Spec.Tolerations, "a pod of another namespace")
 }

@@ -549,7 +549,8 @@ func TestPodsWithoutARemotePod(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreLeft: nothing is written of a pod that has ended, nor while the gate is closed or there is no NamespaceMap.
+// TestPodsThatAreLeft: nothing is written of a pod that has ended, nor while the provider is not known to be itself, or there is no
+// NamespaceMap.
 func TestPodsThatAreLeft(t *testing.T) {
 	for name, site := range map[string]func() *site{
 		"it has ended": func() *site {
@@ -558,6 +559,11 @@ func TestPodsThatAreLeft(t *testing.T) {
 		"the gate is closed": func() *site {
 			s := shopSite(localPod(running, never))
 			s.gate = errors.New("another cluster answers there")
+			return s
+		},
+		"nobody knows who answers there": func() *site {
+			s := shopSite(localPod(running, never))
+			s.away = errors.New("nobody knows who answers there")
 			return s
 		},
 		"no NamespaceMap": func() *site {

@@ -210,7 +210,6 @@ func TestABudgetGrowsWithThePods(t *testing.T) {
 }
 
 func TestSpent(t *testing.T) {
-	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var b spent
 	take := func(now time.Time) time.Duration {

@@ -61,7 +61,6 @@ func mapped(pod, external []networkingv1beta1.CIDR) networkingv1beta1.MappedCIDR
 
 // TestAnswerConfiguration: an answer of a peer is taken as far as it answers what was said.
 func TestAnswerConfiguration(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		answer    func(*conf)
 		own, seen networkingv1beta1.MappedCIDR
@@ -84,7 +83,6 @@ func TestAnswerConfiguration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			written := ownConf()
 			answerConfiguration(copyOf(written, "liqo-tenant-rome", "rome", tc.answer), written)
 			require.Equal(t, int64(4), written.Status.ObservedGeneration, "it is told as the generation here")
@@ -147,7 +145,6 @@ func (n *networks) conf(c *fake.Clientset, namespace, name string) *conf {
 }
 
 func TestConfigurationOut(t *testing.T) {
-	t.Parallel()
 	drifted := func(c *conf) { c.Spec.Local.CIDR.Pod = cidrs("10.1.0.0/16") }
 	for name, tc := range map[string]struct {
 		remote *conf
@@ -158,7 +155,6 @@ func TestConfigurationOut(t *testing.T) {
 		"equal":   {copyOf(ownConf(), "liqo-tenant-rome", "rome"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var remote []runtime.Object
 			if tc.remote != nil {
 				remote = append(remote, tc.remote)
@@ -195,7 +191,6 @@ func TestConfigurationOut(t *testing.T) {
 
 // TestConfigurationWithdrawn: the copy goes when nothing here will publish it again.
 func TestConfigurationWithdrawn(t *testing.T) {
-	t.Parallel()
 	n := newNetworks(t, nil, []runtime.Object{copyOf(ownConf(), "liqo-tenant-rome", "rome")})
 	p := n.out()
 	n.published = true
@@ -219,7 +214,6 @@ func theirs(change ...func(*conf)) *conf {
 }
 
 func TestConfigurationIn(t *testing.T) {
-	t.Parallel()
 	romeKey := loop.Key{Namespace: "liqo-tenant-milan", Name: "rome"}
 	changed := func(c *conf) { c.Spec.MTU = 1400 }
 	view := answered(mapped(cidrs("10.44.0.0/16"), cidrs("10.71.0.0/16")), mapped(cidrs("10.90.0.0/16"), cidrs("10.71.0.0/16")))
@@ -260,7 +254,6 @@ func TestConfigurationIn(t *testing.T) {
 // TestConfigurationGone: that of a peer goes at once when this cluster has none for it any
 // more; else a while later, for the peer may have been restored from a backup.
 func TestConfigurationGone(t *testing.T) {
-	t.Parallel()
 	romeKey := loop.Key{Namespace: "liqo-tenant-milan", Name: "rome"}
 	n := newNetworks(t, []runtime.Object{copyOf(theirs(), "liqo-tenant-milan", "milan")}, nil)
 	require.NoError(t, n.in(false).sync(t.Context(), romeKey))
@@ -277,7 +270,6 @@ func TestConfigurationGone(t *testing.T) {
 
 // TestFlows: a peer that has rights here pushes its Configuration itself.
 func TestFlows(t *testing.T) {
-	t.Parallel()
 	n := newNetworks(t, nil, nil)
 	names := func(pull bool) (out []string) {
 		way := n.way()

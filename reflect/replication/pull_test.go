@@ -99,7 +99,6 @@ func (n *negotiation) there() *ro { return offerIn(n.t, n.remote, "liqo-tenant-r
 
 // TestPull runs one sync for each combination of states of the offer and its copy.
 func TestPull(t *testing.T) {
-	t.Parallel()
 	unapproved := func(o *ro) { o.Spec.Approved = false }
 	more := func(o *ro) { o.Spec.ResourceQuota.Hard = corev1.ResourceList{"cpu": resource.MustParse("8")} }
 	for name, tc := range map[string]struct {
@@ -151,7 +150,6 @@ func TestPull(t *testing.T) {
 		"the peer's copy of ours, by name": {nil, given(func(o *ro) { o.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"} }), nil, nil, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var home, remote []runtime.Object
 			if tc.home != nil {
 				home = append(home, tc.home)
@@ -198,7 +196,6 @@ func TestVanished(t *testing.T) {
 // TestPeerRefusesToBeRead requires that a copy is kept if the peer rejects reading the
 // offer.
 func TestPeerRefusesToBeRead(t *testing.T) {
-	t.Parallel()
 	n := newNegotiation(t, []runtime.Object{taken()}, nil)
 	n.remote.PrependReactor("get", "resourceoffers", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(sharingv1alpha1.Resource("resourceoffers"), "milan", errors.New("no"))
@@ -256,7 +253,6 @@ func TestRequestThereAndBack(t *testing.T) {
 }
 
 func TestPullRequest(t *testing.T) {
-	t.Parallel()
 	answer := func(observed int64) sharingv1alpha1.ResourceRequestStatus {
 		return sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: observed, Phase: sharingv1alpha1.RequestOffered, Reason: "Offered", Message: "x"}
 	}
@@ -270,7 +266,6 @@ func TestPullRequest(t *testing.T) {
 		"to another request": {rr{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: answer(2)}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			home := request(func(r *rr) { r.Status.ObservedGeneration, r.Status.Phase = 3, sharingv1alpha1.RequestPending })
 			before := home.Status
 			pullRequest(&tc.remote, home)

@@ -56,7 +56,6 @@ func accepted(name string) offloadingv1beta1.RemoteNamespaceStatus {
 }
 
 func TestPullNamespaceMap(t *testing.T) {
-	t.Parallel()
 	desired := map[string]string{"web": "web-rome"}
 	ok := map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}
 	status := func(observed int64, current map[string]offloadingv1beta1.RemoteNamespaceStatus) offloadingv1beta1.NamespaceMapStatus {
@@ -88,7 +87,6 @@ func TestPullNamespaceMap(t *testing.T) {
 // TestPullNamespaceMapUnacceptable requires that invalid parts of a peer's status do not
 // keep the valid ones from being copied.
 func TestPullNamespaceMapUnacceptable(t *testing.T) {
-	t.Parallel()
 	home, remote := homeMap(map[string]string{"web": "web-rome", "db": "db-rome"}), remoteMap(map[string]string{"web": "web-rome", "db": "db-rome"})
 	home.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: 4, CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}}
 	told := func(kind, reason, message string) metav1.Condition {

@@ -41,7 +41,6 @@ func selecting(id string, change ...func(*offloadingv1beta1.NamespaceOffloading)
 // TestMapDeletedByHand deletes the NamespaceMap in the consumer under different
 // conditions.
 func TestMapDeletedByHand(t *testing.T) {
-	t.Parallel()
 	now := metav1.Now()
 	stays := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}
 	goes := stays.DeepCopy()
@@ -71,7 +70,6 @@ func TestMapDeletedByHand(t *testing.T) {
 		"it was made again just now":   {young, nil, false, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var home []runtime.Object
 			if tc.offloading != nil {
 				home = append(home, tc.offloading)
