@@ -9,13 +9,15 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,13 +98,17 @@ func TestEndpointRefusesBodies(t *testing.T) {
 			})
 		}
 	}
-	for _, try := range [][2]string{{http.MethodGet, trust.EnrollPath}, {http.MethodPut, trust.RenewPath}, {http.MethodPost, "/"}, {http.MethodPost, "/v1/enroll/"}, {http.MethodGet, "/metrics"}} {
-		req, err := http.NewRequestWithContext(t.Context(), try[0], w.server.URL+try[1], nil)
-		require.NoError(t, err)
-		resp, err := w.server.Client().Do(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.GreaterOrEqual(t, resp.StatusCode, 400, try)
+	// `liqod check --token` knows an endpoint by its answer to a GET, which costs the endpoint nothing.
+	for _, path := range []string{trust.EnrollPath, trust.RenewPath, trust.LeavePath, "/", "/v1/enroll/", "/metrics"} {
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
+			there := strings.HasPrefix(path, "/v1/") && !strings.HasSuffix(path, "/")
+			if there && method == http.MethodPost {
+				continue
+			}
+			answer := httptest.NewRecorder()
+			(&Endpoint{}).Handler().ServeHTTP(answer, httptest.NewRequest(method, path, nil))
+			require.Equal(t, map[bool]int{true: http.StatusMethodNotAllowed, false: http.StatusNotFound}[there], answer.Code, method+path)
+		}
 	}
 }
 
@@ -134,8 +140,7 @@ func TestEndpointLimitsRates(t *testing.T) {
 func TestEndpointRenewsUnderAttack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config) { c.PerMinute = 3 })
-	c := newClient(t, rome, romeUID)
-	g := w.enrolled(c)
+	c, g := w.rome()
 	guess := newClient(t, "paris", "uid-of-paris").request(t, w.token(forCluster("turin")))
 	for range 10 {
 		require.NotEmpty(t, w.enroll(guess).Reason)
@@ -153,13 +158,11 @@ func TestEndpointRenewsUnderAttack(t *testing.T) {
 func TestEndpointLimitsSelfMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config) { c.PerMinute = 3 })
-	c := newClient(t, rome, romeUID)
-	g := w.enrolled(c)
-	cert := newCluster(t, w.clock.Now).issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User, Organization: []string{corev1beta1.PeersGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
+	c, g := w.rome()
+	forged := newCluster(t, w.now).forged(t, c.key, x509.ExtKeyUsageClientAuth, g.User, corev1beta1.PeersGroup)
 	reasons := map[string]int{}
 	for range 10 {
-		reasons[w.renew(renewal(t, rome, g.User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}, "").Reason]++
+		reasons[w.renew(renewal(t, rome, g.User, newKey(t)), forged, "").Reason]++
 	}
 	require.Equal(t, map[string]int{trust.ReasonUnauthorized: 2, trust.ReasonBusy: 8}, reasons)
 	a := w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "")
@@ -185,12 +188,10 @@ func TestEndpointLimitsProofs(t *testing.T) {
 			require.Equal(t, http.StatusOK, a.status, a.Refusal)
 		}
 	}
-	cert := newCluster(t, w.clock.Now).issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: grants[0].User, Organization: []string{corev1beta1.PeersGroup}},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, peers[0].key.Public())
+	forged := newCluster(t, w.now).forged(t, peers[0].key, x509.ExtKeyUsageClientAuth, grants[0].User, corev1beta1.PeersGroup)
 	before := w.proofs.Load()
 	for range 10 * perAddress {
-		a := w.renew(renewal(t, rome, grants[0].User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: peers[0].key}, "")
-		require.NotEqual(t, http.StatusOK, a.status)
+		require.NotEqual(t, http.StatusOK, w.renew(renewal(t, rome, grants[0].User, newKey(t)), forged, "").status)
 	}
 	require.LessOrEqual(t, w.proofs.Load()-before, int32(2*perAddress), "once for the address, and once for each request within its limit")
 }
@@ -231,66 +232,48 @@ func TestServeCutsOffTheSlow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for timeouts: not with -short")
 	}
-	address, ca := served(t)
-	for name, send := range map[string]string{
-		"no request":    "",
-		"half a header": "POST " + trust.EnrollPath + " HTTP/1.1\r\nHost: milan\r\n",
-		"half a body":   "POST " + trust.EnrollPath + " HTTP/1.1\r\nHost: milan\r\nContent-Length: 1000\r\n\r\n{",
+	_, address, ca := serveWorld(t)
+	const begin = "POST " + trust.EnrollPath + " HTTP/1.1\r\nHost: milan\r\n"
+	for name, tc := range map[string]struct {
+		plain bool // no handshake
+		send  string
+	}{
+		"no handshake":  {plain: true},
+		"no request":    {},
+		"half a header": {send: begin},
+		"half a body":   {send: begin + "Content-Length: 1000\r\n\r\n{"},
+		"large headers": {send: begin + "X: " + strings.Repeat("a", 4*mostHeaders) + "\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conn, err := (&tls.Dialer{Config: trust.PinnedTLS(ca)}).DialContext(t.Context(), "tcp", address)
+			dial := (&tls.Dialer{Config: trust.PinnedTLS(ca)}).DialContext
+			if tc.plain {
+				dial = (&net.Dialer{}).DialContext
+			}
+			conn, err := dial(t.Context(), "tcp", address)
 			require.NoError(t, err)
 			defer conn.Close()
-			_, err = io.WriteString(conn, send)
+			_, err = io.WriteString(conn, tc.send)
+			if name == "large headers" {
+				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil { // otherwise the client was disconnected earlier
+					require.NoError(t, resp.Body.Close())
+					require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
+				}
+				return
+			}
 			require.NoError(t, err)
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(4*readTimeout)))
 			_, err = io.ReadAll(conn) // until the server disconnects
 			require.NoError(t, ignoreReset(err))
 		})
 	}
-	t.Run("no handshake", func(t *testing.T) {
-		t.Parallel()
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-		require.NoError(t, err)
-		defer conn.Close()
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(4*readTimeout)))
-		_, err = io.ReadAll(conn)
-		require.NoError(t, ignoreReset(err))
-	})
-	t.Run("large headers", func(t *testing.T) {
-		t.Parallel()
-		conn, err := (&tls.Dialer{Config: trust.PinnedTLS(ca)}).DialContext(t.Context(), "tcp", address)
-		require.NoError(t, err)
-		defer conn.Close()
-		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: milan\r\nX: %s\r\n\r\n", trust.EnrollPath, strings.Repeat("a", 4*mostHeaders))
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err == nil { // otherwise the client was disconnected earlier
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
-		}
-	})
 }
 
 func ignoreReset(err error) error {
-	var timeout net.Error
-	if err != nil && !(isNetError(err, &timeout) && timeout.Timeout()) {
-		return nil // disconnected in either way
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
 	}
-	return err
-}
-
-func isNetError(err error, into *net.Error) bool {
-	n, ok := err.(net.Error) //nolint:errorlint // as the connection returned it
-	*into = n
-	return ok
-}
-
-// served runs the real server, and returns its address and the fingerprint of its authority.
-func served(t *testing.T) (address, ca string) {
-	t.Helper()
-	_, address, ca = serveWorld(t)
-	return address, ca
+	return nil // disconnected in either way
 }
 
 // serveWorld runs the real server on the cluster of a world.
@@ -309,13 +292,8 @@ func serveWorld(t *testing.T, change ...func(*Config)) (w *world, address, ca st
 	address = listener.Addr().String()
 	require.NoError(t, listener.Close())
 
-	w = newWorld(t)
-	cfg := Config{ClusterID: milan, Home: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
-		PerMinute: 1e6, PerAddress: 1e6, Connections: 1000, ConnectionsPerAddress: 1000, MaxPeers: 1000, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}, Closed: func() {}}
-	for _, f := range change {
-		f(&cfg)
-	}
-	e := New(cfg)
+	w = newWorld(t, append(change, func(c *Config) { c.Closed = func() {} })...)
+	e := New(w.cfg)
 	kubetest.Run(t, func(ctx context.Context) error { return e.Serve(ctx, address, source.GetCertificate) })
 	require.Eventually(t, func() bool {
 		conn, err := (&tls.Dialer{Config: trust.PinnedTLS(trust.Fingerprint(authority))}).DialContext(t.Context(), "tcp", address)
@@ -344,13 +322,84 @@ func FuzzEnroll(f *testing.F) {
 	})
 }
 
-// `liqod check --token` knows an endpoint by its answer to a GET, which costs the endpoint
-// nothing.
-func TestOtherMethodsAreRefused(t *testing.T) {
+// TestEndpointRenewsBehindASharedAddress: strangers that use up the limit of an address do
+// not keep a peer with a certificate out, which comes from the same address.
+func TestEndpointRenewsBehindASharedAddress(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{trust.EnrollPath, trust.RenewPath, trust.LeavePath} {
-		answer := httptest.NewRecorder()
-		(&Endpoint{}).Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
-		require.Equal(t, http.StatusMethodNotAllowed, answer.Code)
+	const perAddress = 5
+	w := newWorld(t, func(c *Config) { c.PerAddress = perAddress })
+	c, g := w.rome()
+	guess := newClient(t, "paris", "uid-of-paris").request(t, w.token(forCluster("turin")))
+	for range 3 * perAddress {
+		require.NotEmpty(t, w.enroll(guess).Reason)
+	}
+	require.Equal(t, trust.ReasonBusy, w.enroll(guess).Reason)
+	for range perAddress {
+		a := w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "")
+		require.Equal(t, http.StatusOK, a.status, a.Refusal)
+	}
+	require.Equal(t, trust.ReasonBusy, w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "").Reason, "a peer has a limit, too")
+}
+
+// TestEndpointRenewsWhileAllPlacesAreTaken: requests without a certificate that wait for a
+// slow API server leave the places of peers free.
+func TestEndpointRenewsWhileAllPlacesAreTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.Identity = IdentityCertificate })
+	c, g := w.rome()
+	hold, held := make(chan struct{}), make(chan struct{}, atOnce)
+	w.before = func(what string) error {
+		if what == "tenant" {
+			held <- struct{}{}
+			<-hold
+		}
+		return nil
+	}
+	var flood sync.WaitGroup
+	for range atOnce {
+		req := newClient(t, "paris", "uid-of-paris").request(t, w.token())
+		flood.Go(func() { w.enroll(req) })
+	}
+	for range atOnce {
+		<-held
+	}
+	require.Equal(t, trust.ReasonBusy, w.enroll(newClient(t, "turin", "uid-of-turin").request(t, w.token())).Reason)
+	a := w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "")
+	close(hold)
+	flood.Wait()
+	require.Equal(t, http.StatusOK, a.status, a.Refusal)
+}
+
+// TestServeRenewsUnderIdleConnections: connections without a request take no place from a
+// renewal, and their number is bounded.
+func TestServeRenewsUnderIdleConnections(t *testing.T) {
+	t.Parallel()
+	const most, flood = 24, 200
+	w, address, ca := serveWorld(t, func(c *Config) { c.Connections, c.ConnectionsPerAddress = most, most })
+	c, g := w.rome() // through the server of the world
+	var idle []net.Conn
+	for range flood {
+		conn, err := (&tls.Dialer{Config: trust.PinnedTLS(ca)}).DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		idle = append(idle, conn)
+	}
+	config := trust.PinnedTLS(ca)
+	config.Certificates = []tls.Certificate{*c.pair(t, g)}
+	peer := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+trust.RenewPath, encode(t, renewal(t, rome, g.User, newKey(t))))
+	require.NoError(t, err)
+	resp, err := peer.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+
+	for _, conn := range idle[:flood-most] { // the oldest
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+		_, err := io.ReadAll(conn)
+		require.NoError(t, ignoreReset(err), "still open")
+		require.NoError(t, ignoreReset(conn.Close()))
+	}
+	for _, conn := range idle[flood-most:] {
+		_ = conn.Close()
 	}
 }

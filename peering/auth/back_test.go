@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"crypto/tls"
 	"errors"
 	"net/http"
 	"testing"
@@ -33,13 +32,9 @@ func ofRome(t *testing.T, url, id string) string {
 }
 
 // wantsRome makes milan want capacity of rome.
-func wantsRome(w *world, change ...func(*corev1beta1.ForeignCluster)) {
-	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: rome, UID: "1"},
+func wantsRome(w *world) {
+	w.peers[rome] = &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: rome, UID: "1"},
 		Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome, OutgoingPeeringEnabled: corev1beta1.PeeringYes}}
-	for _, f := range change {
-		f(fc)
-	}
-	w.peers[rome] = fc
 }
 
 func TestBackIsKept(t *testing.T) {
@@ -68,59 +63,89 @@ func TestBackIsKept(t *testing.T) {
 }
 
 // TestBackIsLeft: a token is ignored if milan has no use for it, and never makes the
-// enrolment fail.
+// enrolment or the renewal fail that it comes with.
 func TestBackIsLeft(t *testing.T) {
 	t.Parallel()
-	good := func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", rome) }
+	const url = "https://rome.example.com:8443"
+	wanted := func(*world, *corev1beta1.ForeignCluster) {}
 	for name, tc := range map[string]struct {
-		prepare func(*world)
-		sent    func(*testing.T) string
-		ref     *corev1beta1.SecretReference
+		change  func(*world, *corev1beta1.ForeignCluster)
+		url, id string // of the token
+		taken   bool
 		told    bool
+		refused int // the status of a renewal; enrolments are not tried
 	}{
-		"not wanted": {prepare: func(*world) {}, sent: good},
-		"refused by people": {prepare: func(w *world) {
-			wantsRome(w, func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
-		}, sent: good},
-		"people gave a token": {prepare: func(w *world) {
-			wantsRome(w, func(fc *corev1beta1.ForeignCluster) {
-				fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "theirs"}
-			})
-		}, sent: good, ref: &corev1beta1.SecretReference{Name: "theirs"}},
-		"of another cluster": {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", "paris") }},
-		"of this cluster":    {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://milan.example.com:8443", milan) }},
-		"metadata service":   {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://169.254.169.254", rome) }},
-		"own address": {prepare: func(w *world) {
-			wantsRome(w)
-			w.own = prefixes([]string{"10.96.0.0/12"})
-		}, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://10.96.0.1:443", rome) }},
-		"no token": {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(*testing.T) string { return "liqod1.x" }},
-		"cannot be kept": {prepare: func(w *world) {
-			wantsRome(w)
-			w.before = func(what string) error {
-				if what == "back" {
-					return errors.New("no")
-				}
-				return nil
-			}
-		}, sent: good, told: true},
+		"wanted": {change: wanted, url: url, id: rome, taken: true},
+		"not wanted": {change: func(_ *world, fc *corev1beta1.ForeignCluster) {
+			fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringAuto
+		}, url: url, id: rome},
+		"refused by people": {change: func(_ *world, fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo }, url: url, id: rome},
+		"people gave a token": {change: func(_ *world, fc *corev1beta1.ForeignCluster) {
+			fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "theirs"}
+		}, url: url, id: rome},
+		"of another cluster": {change: wanted, url: url, id: "paris", told: true},
+		"of this cluster":    {change: wanted, url: "https://milan.example.com:8443", id: milan, told: true},
+		"metadata service":   {change: wanted, url: "https://169.254.169.254", id: rome, told: true},
+		"own address":        {change: func(w *world, _ *corev1beta1.ForeignCluster) { w.own = prefixes([]string{"10.96.0.0/12"}) }, url: "https://10.96.0.1:443", id: rome, told: true},
+		"no token":           {change: wanted, told: true},
+		"cannot be kept": {change: func(w *world, _ *corev1beta1.ForeignCluster) {
+			w.at("back", 1, func() error { return errors.New("no") })
+		}, url: url, id: rome, told: true},
+		"revoked":    {change: func(_ *world, fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }, url: url, id: rome, refused: http.StatusUnauthorized},
+		"not let in": {change: func(_ *world, fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }, url: url, id: rome, refused: http.StatusForbidden},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			tc.prepare(w)
-			c := newClient(t, rome, romeUID)
-			a := w.enroll(inReturn(t, w, c, tc.sent(t)))
-			require.Equal(t, http.StatusOK, a.status, a.Refusal)
-			require.Equal(t, c.user(t), w.user(rome))
-			require.Empty(t, w.backs)
-			require.Equal(t, tc.ref, w.peers[rome].Spec.TokenSecretRef)
-			if tc.told {
-				require.Equal(t, []string{"rome TokenNotTaken"}, w.events)
-			} else {
-				require.Empty(t, w.events)
+		for _, with := range []string{"enrolment", "certificate", "token"} {
+			if with == "enrolment" && tc.refused > 0 {
+				continue
 			}
-		})
+			t.Run(name+" "+with, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, func(c *Config) {
+					if with == "token" {
+						c.Identity = IdentityToken
+					}
+				})
+				c, g, back := newClient(t, rome, romeUID), trust.Grant{}, "liqod1.x"
+				if tc.url != "" {
+					back = ofRome(t, tc.url, tc.id)
+				}
+				if with == "enrolment" {
+					wantsRome(w)
+				} else {
+					g = w.enrolled(c)
+				}
+				w.peers[rome].Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes
+				tc.change(w, w.peers[rome])
+				ref := w.peers[rome].Spec.TokenSecretRef
+				sent := &trust.Invitation{Token: back}
+				var a answer
+				switch with {
+				case "enrolment":
+					a = w.enroll(inReturn(t, w, c, back))
+					require.Equal(t, c.user(t), w.user(rome))
+				case "certificate":
+					req := renewal(t, rome, g.User, newKey(t))
+					req.Back = sent
+					a = w.renew(req, c.pair(t, g), "")
+				case "token":
+					a = w.renew(trust.RenewRequest{ClusterID: rome, Back: sent}, nil, g.Token)
+				}
+				require.Equal(t, max(tc.refused, http.StatusOK), a.status, a.Refusal)
+				if tc.taken {
+					require.Equal(t, map[string]string{rome: back}, w.backs)
+					require.Equal(t, &corev1beta1.SecretReference{Name: "peer-rome-back"}, w.peers[rome].Spec.TokenSecretRef)
+					require.NotEmpty(t, w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation], "the controller is woken up")
+				} else {
+					require.Empty(t, w.backs)
+					require.Equal(t, ref, w.peers[rome].Spec.TokenSecretRef)
+				}
+				if tc.told {
+					require.Equal(t, []string{"rome TokenNotTaken"}, w.events)
+				} else {
+					require.Empty(t, w.events)
+				}
+			})
+		}
 	}
 }
 
@@ -153,26 +178,18 @@ func TestSentTokenGoesWithItsRecord(t *testing.T) {
 // has the same result as one that is not.
 func TestBackAfterACut(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{"back", "peer", "kept"} {
-		t.Run(at, func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		at string
+		n  int
+	}{"back": {"back", 1}, "the enrolment": {"peer", 1}, "the reference to the token": {"peer", 2}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			wantsRome(w)
 			back := ofRome(t, "https://rome.example.com:8443", rome)
 			req := inReturn(t, w, newClient(t, rome, romeUID), back)
-			peers, cut := 0, false
-			w.before = func(what string) error {
-				if what == "peer" {
-					peers++
-				}
-				// The first write of the record is the enrolment, the second one refers to
-				// the token.
-				if !cut && (what == at || at == "kept" && what == "peer" && peers == 2) {
-					cut = true
-					return conflict("rome")
-				}
-				return nil
-			}
+			cut := false
+			w.at(tc.at, tc.n, func() error { cut = true; return conflict("rome") })
 			require.Equal(t, http.StatusOK, w.enroll(req).status)
 			require.Equal(t, http.StatusOK, w.enroll(req).status)
 			require.True(t, cut)
@@ -208,73 +225,4 @@ func TestKeepBack(t *testing.T) {
 	require.NoError(t, core.CoreV1().Secrets("liqod").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
 	kubetest.Create(t, core.CoreV1().Secrets("liqod"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-rome-back"}, Data: map[string][]byte{"token": []byte("x")}})
 	require.ErrorIs(t, k.KeepBack(t.Context(), fc, "third"), ErrWritten)
-}
-
-// TestBackWithARenewal: a token that comes with a renewal is judged as one that comes with an enrolment,
-// and never makes the renewal fail.
-func TestBackWithARenewal(t *testing.T) {
-	t.Parallel()
-	good := func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", rome) }
-	wants := func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes }
-	for name, tc := range map[string]struct {
-		change func(*corev1beta1.ForeignCluster)
-		sent   func(*testing.T) string
-		taken  bool
-		told   bool
-		status int
-	}{
-		"wanted":            {change: wants, sent: good, taken: true},
-		"not wanted":        {change: func(*corev1beta1.ForeignCluster) {}, sent: good},
-		"refused by people": {change: func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo }, sent: good},
-		"people gave a token": {change: func(fc *corev1beta1.ForeignCluster) {
-			wants(fc)
-			fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "theirs"}
-		}, sent: good},
-		"of another cluster": {change: wants, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", "paris") }},
-		"metadata service":   {change: wants, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://169.254.169.254", rome) }},
-		"revoked": {change: func(fc *corev1beta1.ForeignCluster) {
-			wants(fc)
-			fc.Spec.UserName = ""
-		}, sent: good, status: http.StatusUnauthorized},
-		"not let in": {change: func(fc *corev1beta1.ForeignCluster) {
-			wants(fc)
-			fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo
-		}, sent: good, status: http.StatusForbidden},
-	} {
-		for _, kind := range []string{"certificate", "token"} {
-			t.Run(name+" "+kind, func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, func(c *Config) {
-					if kind == "token" {
-						c.Identity = IdentityToken
-					}
-				})
-				c := newClient(t, rome, romeUID)
-				g := w.enrolled(c)
-				tc.change(w.peers[rome])
-				ref := w.peers[rome].Spec.TokenSecretRef
-				back := tc.sent(t)
-				req, cert := trust.RenewRequest{ClusterID: rome}, (*tls.Certificate)(nil)
-				if kind == "certificate" {
-					req, cert = renewal(t, rome, g.User, newKey(t)), c.pair(t, g)
-				}
-				req.Back = &trust.Invitation{Token: back}
-				status := tc.status
-				if status == 0 {
-					status = http.StatusOK
-				}
-				a := w.renew(req, cert, g.Token)
-				require.Equal(t, status, a.status, a.Refusal)
-				if tc.taken {
-					require.Equal(t, map[string]string{rome: back}, w.backs)
-					require.Equal(t, &corev1beta1.SecretReference{Name: "peer-rome-back"}, w.peers[rome].Spec.TokenSecretRef)
-					require.NotEmpty(t, w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation], "the controller is woken up")
-				} else {
-					require.Empty(t, w.backs)
-					require.Equal(t, ref, w.peers[rome].Spec.TokenSecretRef)
-				}
-				require.Equal(t, tc.told, len(w.events) > 0)
-			})
-		}
-	}
 }

@@ -105,100 +105,80 @@ func TestKubeSigns(t *testing.T) {
 }
 
 func TestKubeIsNotSigned(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "certificatesigningrequests"}, "", nil)
-	refusing := func(verb, sub string) func(*fake.Clientset) {
+	const requests = "certificatesigningrequests"
+	resource := schema.GroupResource{Resource: requests}
+	refusing := func(verb, sub string, err error) func(*fake.Clientset) {
 		return func(core *fake.Clientset) {
-			core.PrependReactor(verb, "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
-				return a.GetSubresource() == sub, nil, forbidden
+			core.PrependReactor(verb, requests, func(a k8stesting.Action) (bool, runtime.Object, error) {
+				return a.GetSubresource() == sub, nil, err
 			})
+		}
+	}
+	answered := func(change func(*certificatesv1.CertificateSigningRequest)) func(*fake.Clientset) {
+		return func(core *fake.Clientset) {
+			answers(core, func(csr *certificatesv1.CertificateSigningRequest) error { change(csr); return nil })
 		}
 	}
 	ended := func(kind certificatesv1.RequestConditionType) func(*fake.Clientset) {
-		return func(core *fake.Clientset) {
-			answers(core, func(csr *certificatesv1.CertificateSigningRequest) error {
-				csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind})
-				return nil
-			})
-		}
+		return answered(func(csr *certificatesv1.CertificateSigningRequest) {
+			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind})
+		})
 	}
-	for name, prepare := range map[string]func(*fake.Clientset){
-		"nobody signs":          func(*fake.Clientset) {},
-		"denied":                ended(certificatesv1.CertificateDenied),
-		"failed":                ended(certificatesv1.CertificateFailed),
-		"forbidden":             refusing("create", ""),
-		"approval is forbidden": refusing("update", "approval"),
+	forbidden := apierrors.NewForbidden(resource, "", nil)
+	for name, tc := range map[string]struct {
+		prepare func(*fake.Clientset)
+		never   bool          // the cluster does not sign at all
+		want    string        // part of the error; both empty: signed
+		asks    time.Duration // 0: for as long as it takes
+	}{
+		"nobody signs":          {prepare: func(*fake.Clientset) {}, never: true},
+		"denied":                {prepare: ended(certificatesv1.CertificateDenied), never: true},
+		"failed":                {prepare: ended(certificatesv1.CertificateFailed), never: true},
+		"forbidden":             {prepare: refusing("create", "", forbidden), never: true},
+		"approval is forbidden": {prepare: refusing("update", "approval", forbidden), never: true},
+		"another replica has deleted the request, and the peer asks again": {prepare: refusing("update", "approval", apierrors.NewNotFound(resource, "")), want: "not found"},
+		"another replica's":       {prepare: answered(func(csr *certificatesv1.CertificateSigningRequest) { csr.UID = "other" }), want: "taken its place"},
+		"away, and may well sign": {prepare: refusing("create", "", apierrors.NewServiceUnavailable("away")), want: "away"},
+		"who asks goes":           {prepare: func(*fake.Clientset) {}, want: context.DeadlineExceeded.Error(), asks: time.Second},
+		"but late": {prepare: func(core *fake.Clientset) {
+			begin := time.Now()
+			answered(func(csr *certificatesv1.CertificateSigningRequest) {
+				if time.Since(begin) > 4500*time.Millisecond {
+					csr.Status.Certificate = []byte("chain")
+				}
+			})(core)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				core := fake.NewClientset()
-				prepare(core)
-				begin := time.Now()
-				_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
-				require.ErrorIs(t, err, ErrNotSigned)
+				tc.prepare(core)
+				begin, ctx := time.Now(), t.Context()
+				if tc.asks > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.asks)
+					defer cancel()
+				}
+				chain, err := clusterOn(core).Sign(ctx, rome, checked(t), time.Hour)
+				switch {
+				case tc.never:
+					require.ErrorIs(t, err, ErrNotSigned)
+				case tc.want != "":
+					require.ErrorContains(t, err, tc.want)
+					require.NotErrorIs(t, err, ErrNotSigned)
+				default:
+					require.NoError(t, err)
+					require.Equal(t, "chain", chain)
+				}
 				if name == "nobody signs" {
 					require.Equal(t, signingTimeout, time.Since(begin))
 				}
-				left := kubetest.List(t, core.CertificatesV1().CertificateSigningRequests())
-				require.Empty(t, left.Items)
+				if tc.never || tc.asks > 0 {
+					require.Empty(t, kubetest.List(t, core.CertificatesV1().CertificateSigningRequests()).Items, "it is removed all the same")
+				}
 			})
 		})
 	}
-	t.Run("another replica has deleted the request", func(t *testing.T) {
-		core := fake.NewClientset()
-		gone := apierrors.NewNotFound(schema.GroupResource{Resource: "certificatesigningrequests"}, "")
-		core.PrependReactor("update", "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
-			return a.GetSubresource() == "approval", nil, gone
-		})
-		_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
-		require.ErrorIs(t, err, gone)
-		require.NotErrorIs(t, err, ErrNotSigned, "the cluster signs, and the peer asks again")
-	})
-	t.Run("but late", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			core := fake.NewClientset()
-			begin := time.Now()
-			answers(core, func(csr *certificatesv1.CertificateSigningRequest) error {
-				if time.Since(begin) > 4500*time.Millisecond {
-					csr.Status.Certificate = []byte("chain")
-				}
-				return nil
-			})
-			chain, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
-			require.NoError(t, err)
-			require.Equal(t, "chain", chain)
-		})
-	})
-	t.Run("another replica's", func(t *testing.T) {
-		core := fake.NewClientset()
-		answers(core, func(csr *certificatesv1.CertificateSigningRequest) error {
-			csr.UID = "other"
-			return nil
-		})
-		_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
-		require.ErrorContains(t, err, "taken its place")
-		require.NotErrorIs(t, err, ErrNotSigned)
-	})
-	t.Run("away", func(t *testing.T) {
-		core := fake.NewClientset()
-		core.PrependReactor("create", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewServiceUnavailable("away")
-		})
-		_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
-		require.Error(t, err)
-		require.NotErrorIs(t, err, ErrNotSigned, "a cluster that is away may well sign")
-	})
-	t.Run("who asks goes", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			core := fake.NewClientset()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := clusterOn(core).Sign(ctx, rome, checked(t), time.Hour)
-			require.Error(t, err)
-			require.NotErrorIs(t, err, ErrNotSigned)
-			left := kubetest.List(t, core.CertificatesV1().CertificateSigningRequests())
-			require.Empty(t, left.Items, "it is removed all the same")
-		})
-	})
 }
 
 // TestKubeAccountToken: in a new tenant namespace, the rights appear with a delay.

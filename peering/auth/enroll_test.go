@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -146,37 +147,34 @@ func TestEnrollLeavesOutOwnRanges(t *testing.T) {
 
 func TestEnrollByToken(t *testing.T) {
 	t.Parallel()
-	account := func(t *testing.T, c client) string {
-		serial, err := trust.Serial(c.key.Public())
-		require.NoError(t, err)
-		return "system:serviceaccount:liqo-tenant-rome:peer-" + serial
+	for name, tc := range map[string]struct {
+		identity string
+		mute     bool
+		reason   string
+	}{
+		"chosen":                            {IdentityToken, false, ""},
+		"where nothing is signed":           {IdentityAuto, true, ""},
+		"not where certificates are chosen": {IdentityCertificate, true, trust.ReasonBusy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(c *Config) { c.Identity = tc.identity })
+			w.mute = tc.mute
+			c := newClient(t, rome, romeUID)
+			a := w.enroll(c.request(t, w.token()))
+			require.Equal(t, tc.reason, a.Reason)
+			if tc.reason != "" {
+				require.Equal(t, "none", w.user(rome))
+				return
+			}
+			serial, err := trust.Serial(c.key.Public())
+			require.NoError(t, err)
+			require.Equal(t, "system:serviceaccount:liqo-tenant-rome:peer-"+serial, a.User)
+			require.Equal(t, a.User, w.user(rome))
+			require.Empty(t, a.Certificate)
+			require.Zero(t, w.signings)
+		})
 	}
-	t.Run("chosen", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t, func(c *Config) { c.Identity = IdentityToken })
-		c := newClient(t, rome, romeUID)
-		g := w.enrolled(c)
-		require.Equal(t, account(t, c), g.User)
-		require.Equal(t, g.User, w.user(rome))
-		require.Empty(t, g.Certificate)
-		require.Zero(t, w.signings)
-	})
-	t.Run("where nothing is signed", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.mute = true
-		c := newClient(t, rome, romeUID)
-		g := w.enrolled(c)
-		require.Equal(t, account(t, c), g.User)
-	})
-	t.Run("not where certificates are chosen", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t, func(c *Config) { c.Identity = IdentityCertificate })
-		w.mute = true
-		a := w.enroll(newClient(t, rome, romeUID).request(t, w.token()))
-		require.Equal(t, trust.ReasonBusy, a.Reason)
-		require.Equal(t, "none", w.user(rome))
-	})
 }
 
 // TestEnrollChecksTheSigner: a certificate with another name is not handed out.
@@ -211,14 +209,7 @@ func TestEnrollAgainAfterACut(t *testing.T) {
 			w := newWorld(t)
 			c := newClient(t, rome, romeUID)
 			req := c.request(t, w.token())
-			cut := true
-			w.before = func(what string) error {
-				if cut && what == at {
-					cut = false
-					return errors.New("cut")
-				}
-				return nil
-			}
+			w.at(at, 1, func() error { return errors.New("cut") })
 			if at == "answer" {
 				require.Equal(t, http.StatusOK, w.enroll(req).status)
 			} else {
@@ -246,42 +237,29 @@ func TestEnrollRefusesTokens(t *testing.T) {
 	t.Parallel()
 	other, err := trust.NewToken("https://milan:8443", milan, fingerprint)
 	require.NoError(t, err)
-	for name, tc := range map[string]struct {
-		token  func(w *world) trust.Token
-		reason string
-	}{
-		"unknown":   {func(*world) trust.Token { return other }, trust.ReasonUnauthorized},
-		"another's": {func(w *world) trust.Token { return w.token(forCluster("paris")) }, trust.ReasonUnauthorized},
-		"guessed":   {func(w *world) trust.Token { token := w.token(); token.Secret = other.Secret; return token }, trust.ReasonUnauthorized},
-		"revoked": {func(w *world) trust.Token {
-			token := w.token()
-			delete(w.secrets, trust.SecretName(token.ID))
-			return token
-		}, trust.ReasonUnauthorized},
-		"expired": {func(w *world) trust.Token { return w.token(func(r *trust.Record) { r.Expiration = w.clock.Now() }) }, trust.ReasonUnauthorized},
-		"of no sense": {func(w *world) trust.Token {
-			token := w.token()
-			w.secrets[trust.SecretName(token.ID)].Data["uses"] = []byte("x")
-			return token
-		}, trust.ReasonUnauthorized},
-		"a Secret of another type": {func(w *world) trust.Token {
-			token := w.token()
-			w.secrets[trust.SecretName(token.ID)].Type = "Opaque"
-			return token
-		}, trust.ReasonUnauthorized},
-		"used up": {func(w *world) trust.Token {
-			token := w.token()
-			require.Equal(w.t, http.StatusOK, w.enroll(newClient(w.t, "paris", "uid-of-paris").request(w.t, token)).status)
-			return token
-		}, trust.ReasonUnauthorized},
-		"of another cluster": {func(w *world) trust.Token { token := w.token(); token.ClusterID = "turin"; return token }, trust.ReasonInvalid},
+	for name, spoil := range map[string]func(*world, *trust.Token, *corev1.Secret){
+		"unknown":                  func(_ *world, token *trust.Token, _ *corev1.Secret) { *token = other },
+		"another's":                func(w *world, token *trust.Token, _ *corev1.Secret) { *token = w.token(forCluster("paris")) },
+		"guessed":                  func(_ *world, token *trust.Token, _ *corev1.Secret) { token.Secret = other.Secret },
+		"revoked":                  func(w *world, _ *trust.Token, secret *corev1.Secret) { delete(w.secrets, secret.Name) },
+		"expired":                  func(w *world, _ *trust.Token, _ *corev1.Secret) { w.clock.Step(15 * time.Minute) },
+		"of no sense":              func(_ *world, _ *trust.Token, secret *corev1.Secret) { secret.Data["uses"] = []byte("x") },
+		"a Secret of another type": func(_ *world, _ *trust.Token, secret *corev1.Secret) { secret.Type = "Opaque" },
+		"used up": func(w *world, token *trust.Token, _ *corev1.Secret) {
+			require.Equal(w.t, http.StatusOK, w.enroll(newClient(w.t, "paris", "uid-of-paris").request(w.t, *token)).status)
+		},
+		"of another cluster": func(_ *world, token *trust.Token, _ *corev1.Secret) { token.ClusterID = "turin" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			a := w.enroll(newClient(t, rome, romeUID).request(t, tc.token(w)))
-			require.Equal(t, tc.reason, a.Reason, a.Message)
-			if tc.reason == trust.ReasonUnauthorized {
+			token := w.token()
+			spoil(w, &token, w.secrets[trust.SecretName(token.ID)])
+			a := w.enroll(newClient(t, rome, romeUID).request(t, token))
+			if name == "of another cluster" {
+				require.Equal(t, trust.ReasonInvalid, a.Reason, a.Message)
+			} else {
+				require.Equal(t, trust.ReasonUnauthorized, a.Reason, a.Message)
 				require.Equal(t, badToken().Message, a.Message, "who guesses learns nothing")
 			}
 			require.Equal(t, "none", w.user(rome))
@@ -478,18 +456,13 @@ func TestEnrollAtTwoReplicas(t *testing.T) {
 	token := w.token()
 	first := newClient(t, rome, romeUID).request(t, token)
 	second := newClient(t, "paris", "uid-of-paris").request(t, token)
-	once := true
-	w.before = func(what string) error {
-		if what == "token" && once {
-			once = false // the other replica was faster
-			uses := []trust.Redemption{{ClusterID: "paris", Serial: "0"}}
-			secret, err := trust.WithRedemptions(w.secrets[trust.SecretName(token.ID)], uses)
-			require.NoError(t, err)
-			secret.ResourceVersion = "changed"
-			w.secrets[secret.Name] = secret
-		}
+	w.at("token", 1, func() error { // the other replica was faster
+		secret, err := trust.WithRedemptions(w.secrets[trust.SecretName(token.ID)], []trust.Redemption{{ClusterID: "paris", Serial: "0"}})
+		require.NoError(t, err)
+		secret.ResourceVersion = "changed"
+		w.secrets[secret.Name] = secret
 		return nil
-	}
+	})
 	require.Equal(t, trust.ReasonUnauthorized, w.enroll(first).Reason)
 	require.Equal(t, trust.ReasonUnauthorized, w.enroll(second).Reason, "the use is another key's")
 }
@@ -501,14 +474,10 @@ func TestEnrollOneClusterTwice(t *testing.T) {
 	w := newWorld(t)
 	a, b := newClient(t, rome, romeUID), newClient(t, rome, romeUID)
 	reqA, reqB := a.request(t, w.token()), b.request(t, w.token())
-	once := true
-	w.before = func(what string) error {
-		if what == "peer" && once {
-			once = false
-			require.Equal(t, http.StatusOK, w.enroll(reqB).status)
-		}
+	w.at("peer", 1, func() error {
+		require.Equal(t, http.StatusOK, w.enroll(reqB).status)
 		return nil
-	}
+	})
 	require.Equal(t, trust.ReasonUnauthorized, w.enroll(reqA).Reason)
 	require.Equal(t, b.user(t), w.user(rome))
 }

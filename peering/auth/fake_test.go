@@ -122,6 +122,29 @@ func (c *cluster) next() string {
 	return strconv.Itoa(c.version)
 }
 
+// at makes the n'th write of a kind do f before, whose error is its result.
+func (c *cluster) at(what string, n int, f func() error) {
+	c.before = func(now string) error {
+		if now != what {
+			return nil
+		}
+		if n--; n != 0 {
+			return nil
+		}
+		return f()
+	}
+}
+
+// write does a write of a kind.
+func (c *cluster) write(what string, do func() error) error {
+	if err := c.before(what); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return do()
+}
+
 func (c *cluster) UID(context.Context) (string, error) { return milanUID, nil }
 
 func (c *cluster) Namespaces(context.Context) ([]string, error) {
@@ -135,19 +158,16 @@ func (c *cluster) Token(_ context.Context, id string) (*corev1.Secret, error) {
 }
 
 func (c *cluster) SaveToken(_ context.Context, _, secret *corev1.Secret) error {
-	if err := c.before("token"); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	have := c.secrets[secret.Name]
-	if have == nil || have.ResourceVersion != secret.ResourceVersion {
-		return conflict(secret.Name)
-	}
-	secret = secret.DeepCopy()
-	secret.ResourceVersion = c.next()
-	c.secrets[secret.Name] = secret
-	return nil
+	return c.write("token", func() error {
+		have := c.secrets[secret.Name]
+		if have == nil || have.ResourceVersion != secret.ResourceVersion {
+			return conflict(secret.Name)
+		}
+		secret = secret.DeepCopy()
+		secret.ResourceVersion = c.next()
+		c.secrets[secret.Name] = secret
+		return nil
+	})
 }
 
 func (c *cluster) Peers(context.Context) (all []*corev1beta1.ForeignCluster, err error) {
@@ -165,56 +185,45 @@ func (c *cluster) SavePeer(_ context.Context, read, fc *corev1beta1.ForeignClust
 	if equality.Semantic.DeepEqual(read, fc) {
 		return nil
 	}
-	if err := c.before("peer"); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	have := c.peers[fc.Name]
-	switch {
-	case read == nil && have != nil:
-		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "foreignclusters"}, fc.Name)
-	case read != nil && (have == nil || have.ResourceVersion != fc.ResourceVersion):
-		return conflict(fc.Name)
-	}
-	fc = fc.DeepCopy()
-	fc.ResourceVersion, fc.UID = c.next(), types.UID("fc-"+fc.Name)
-	c.peers[fc.Name] = fc
-	return nil
+	return c.write("peer", func() error {
+		have := c.peers[fc.Name]
+		switch {
+		case read == nil && have != nil:
+			return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "foreignclusters"}, fc.Name)
+		case read != nil && (have == nil || have.ResourceVersion != fc.ResourceVersion):
+			return conflict(fc.Name)
+		}
+		fc = fc.DeepCopy()
+		fc.ResourceVersion, fc.UID = c.next(), types.UID("fc-"+fc.Name)
+		c.peers[fc.Name] = fc
+		return nil
+	})
 }
 
 func (c *cluster) Tenant(_ context.Context, id string) error {
-	if err := c.before("tenant"); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tenants[id] = true
-	return nil
+	return c.write("tenant", func() error { c.tenants[id] = true; return nil })
 }
 
-func (c *cluster) Sign(_ context.Context, _ string, csr trust.CSR, lifetime time.Duration) (string, error) {
-	if err := c.before("sign"); err != nil {
-		return "", err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mute {
-		return "", ErrNotSigned
-	}
-	c.signings++
-	block, _ := pem.Decode(csr.PEM)
-	req, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return "", err
-	}
-	template := &x509.Certificate{Subject: req.Subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: c.now().Add(lifetime)}
-	c.forge(template)
-	cert, err := c.sign(template, req.PublicKey)
-	if err != nil {
-		return "", err
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})), nil
+func (c *cluster) Sign(_ context.Context, _ string, csr trust.CSR, lifetime time.Duration) (chain string, err error) {
+	err = c.write("sign", func() error {
+		if c.mute {
+			return ErrNotSigned
+		}
+		c.signings++
+		block, _ := pem.Decode(csr.PEM)
+		req, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			return err
+		}
+		template := &x509.Certificate{Subject: req.Subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: c.now().Add(lifetime)}
+		c.forge(template)
+		cert, err := c.sign(template, req.PublicKey)
+		if err == nil {
+			chain = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
+		}
+		return err
+	})
+	return chain, err
 }
 
 func (c *cluster) AccountToken(_ context.Context, id, account string, lifetime time.Duration) (string, time.Time, error) {
@@ -260,13 +269,7 @@ func (c *cluster) APIServer(context.Context) (url, ca string, err error) {
 }
 
 func (c *cluster) KeepBack(_ context.Context, fc *corev1beta1.ForeignCluster, token string) error {
-	if err := c.before("back"); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.backs[fc.Spec.ClusterID] = token
-	return nil
+	return c.write("back", func() error { c.backs[fc.Spec.ClusterID] = token; return nil })
 }
 
 func (c *cluster) Told(about runtime.Object, reason, _ string) {
@@ -280,6 +283,7 @@ type world struct {
 	*cluster
 	t      *testing.T
 	clock  *testingclock.FakeClock
+	cfg    Config
 	server *httptest.Server
 	counts map[string]int
 }
@@ -294,7 +298,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes
 		},
-		PerMinute: 1e6, PerAddress: 1e6, MaxPeers: 1000, AcceptRanges: private(), Clock: w.clock, Log: zap.NewNop(),
+		PerMinute: 1e6, PerAddress: 1e6, Connections: 1000, ConnectionsPerAddress: 1000, MaxPeers: 1000, AcceptRanges: private(), Clock: w.clock, Log: zap.NewNop(),
 		Count: func(path, result string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -304,6 +308,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	for _, f := range change {
 		f(&cfg)
 	}
+	w.cfg = cfg
 	w.server = httptest.NewUnstartedServer(New(cfg).Handler())
 	w.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	w.server.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
@@ -417,6 +422,12 @@ func (w *world) enrolled(c client, change ...func(*trust.Record)) trust.Grant {
 	a := w.enroll(c.request(w.t, w.token(change...)))
 	require.Equal(w.t, http.StatusOK, a.status, a.Refusal)
 	return a.Grant
+}
+
+// rome is an enrolled cluster.
+func (w *world) rome() (client, trust.Grant) {
+	c := newClient(w.t, rome, romeUID)
+	return c, w.enrolled(c)
 }
 
 // pair returns the client certificate of a grant with the client's key.

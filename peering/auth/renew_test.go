@@ -30,8 +30,7 @@ func (w *world) renew(req trust.RenewRequest, cert *tls.Certificate, bearer stri
 func TestRenewCertificate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := newClient(t, rome, romeUID)
-	g := w.enrolled(c)
+	c, g := w.rome()
 	user, cert := g.User, c.pair(t, g)
 	for range 3 { // each time with a fresh key, authenticated by the latest certificate
 		w.clock.Step(40 * time.Minute)
@@ -59,86 +58,72 @@ func TestRenewToken(t *testing.T) {
 	require.Equal(t, trust.ReasonUnauthorized, w.renew(trust.RenewRequest{ClusterID: "paris"}, nil, g.Token).Reason)
 }
 
+// forged returns a client certificate that the authority of c has signed, and that no request asked for.
+func (c *cluster) forged(t *testing.T, key crypto.Signer, usage x509.ExtKeyUsage, name string, groups ...string) *tls.Certificate {
+	t.Helper()
+	cert := c.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups}, ExtKeyUsage: []x509.ExtKeyUsage{usage}, NotAfter: c.now().Add(time.Hour)}, key.Public())
+	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
+}
+
+// attempt is a renewal that a test makes worse.
+type attempt struct {
+	*world
+	c    client
+	user string
+	req  trust.RenewRequest
+	cert *tls.Certificate
+}
+
+func (a *attempt) as(id, user string) { a.req = renewal(a.t, id, user, newKey(a.t)) }
+
+// other enrols another cluster, and returns its user.
+func (a *attempt) other() string {
+	return a.enrolled(newClient(a.t, "paris", "uid-of-paris")).User
+}
+
+func (a *attempt) administrator() {
+	a.as(rome, "system:admin")
+	a.cert = a.forged(a.t, a.c.key, x509.ExtKeyUsageClientAuth, "system:admin")
+}
+
 func TestRenewRefuses(t *testing.T) {
 	t.Parallel()
-	type try struct {
-		req  trust.RenewRequest
-		cert *tls.Certificate
-	}
 	for name, tc := range map[string]struct {
-		do     func(t *testing.T, w *world, c client, g trust.Grant) try
+		do     func(*attempt)
 		reason string
 	}{
-		"no certificate": {func(t *testing.T, _ *world, c client, g trust.Grant) try {
-			return try{renewal(t, rome, g.User, newKey(t)), nil}
+		"no certificate": {func(a *attempt) { a.cert = nil }, trust.ReasonUnauthorized},
+		"a self-made one": {func(a *attempt) {
+			a.cert = newCluster(a.t, a.now).forged(a.t, a.c.key, x509.ExtKeyUsageClientAuth, a.user, corev1beta1.PeersGroup)
 		}, trust.ReasonUnauthorized},
-		"a self-made one": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			forged := newCluster(t, w.clock.Now)
-			cert := forged.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User, Organization: []string{corev1beta1.PeersGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
-			return try{renewal(t, rome, g.User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}}
+		"a server's": {func(a *attempt) {
+			a.cert = a.forged(a.t, a.c.key, x509.ExtKeyUsageServerAuth, a.user, corev1beta1.PeersGroup)
 		}, trust.ReasonUnauthorized},
-		"a server's": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			cert := w.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User, Organization: []string{corev1beta1.PeersGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
-			return try{renewal(t, rome, g.User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}}
+		"expired":                 {func(a *attempt) { a.clock.Step(time.Hour + time.Minute) }, trust.ReasonUnauthorized},
+		"revoked":                 {func(a *attempt) { a.peers[rome].Spec.UserName = "" }, trust.ReasonUnauthorized},
+		"forgotten":               {func(a *attempt) { delete(a.peers, rome) }, trust.ReasonUnauthorized},
+		"replaced":                {func(a *attempt) { a.enrolled(newClient(a.t, rome, romeUID), forCluster(rome)) }, trust.ReasonUnauthorized},
+		"not wanted any more":     {func(a *attempt) { a.peers[rome].Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }, trust.ReasonRefused},
+		"as another cluster":      {func(a *attempt) { a.as("paris", a.other()) }, trust.ReasonUnauthorized},
+		"the name of another":     {func(a *attempt) { a.as(rome, a.other()) }, trust.ReasonInvalid},
+		"an administrator's name": {func(a *attempt) { a.as(rome, "system:admin") }, trust.ReasonInvalid},
+		"an administrator":        {(*attempt).administrator, trust.ReasonUnauthorized},
+		"a record with an administrator's name": {func(a *attempt) {
+			a.peers[rome].Spec.UserName = "system:admin"
+			a.administrator()
 		}, trust.ReasonUnauthorized},
-		"expired": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			w.clock.Step(time.Hour + time.Minute)
-			return try{renewal(t, rome, g.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonUnauthorized},
-		"revoked": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			w.peers[rome].Spec.UserName = ""
-			return try{renewal(t, rome, g.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonUnauthorized},
-		"forgotten": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			delete(w.peers, rome)
-			return try{renewal(t, rome, g.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonUnauthorized},
-		"replaced": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			w.enrolled(newClient(t, rome, romeUID), forCluster(rome))
-			return try{renewal(t, rome, g.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonUnauthorized},
-		"not wanted any more": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			w.peers[rome].Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo
-			return try{renewal(t, rome, g.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonRefused},
-		"as another cluster": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			other := w.enrolled(newClient(t, "paris", "uid-of-paris"))
-			return try{renewal(t, "paris", other.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonUnauthorized},
-		"the name of another": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			other := w.enrolled(newClient(t, "paris", "uid-of-paris"))
-			return try{renewal(t, rome, other.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonInvalid},
-		"an administrator's name": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			return try{renewal(t, rome, "system:admin", newKey(t)), c.pair(t, g)}
-		}, trust.ReasonInvalid},
-		"an administrator": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			cert := w.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "system:admin"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
-			return try{renewal(t, rome, "system:admin", newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}}
-		}, trust.ReasonUnauthorized},
-		"a record with an administrator's name": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			w.peers[rome].Spec.UserName = "system:admin"
-			cert := w.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "system:admin"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
-			return try{renewal(t, rome, "system:admin", newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}}
-		}, trust.ReasonUnauthorized},
-		"the same key": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			return try{renewal(t, rome, g.User, c.key), c.pair(t, g)}
-		}, trust.ReasonInvalid},
-		"no request": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			return try{trust.RenewRequest{ClusterID: rome}, c.pair(t, g)}
-		}, trust.ReasonInvalid},
-		"no cluster": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			return try{renewal(t, "", g.User, newKey(t)), c.pair(t, g)}
-		}, trust.ReasonInvalid},
+		"the same key": {func(a *attempt) { a.req = renewal(a.t, rome, a.user, a.c.key) }, trust.ReasonInvalid},
+		"no request":   {func(a *attempt) { a.req.CSR = "" }, trust.ReasonInvalid},
+		"no cluster":   {func(a *attempt) { a.req.ClusterID = "" }, trust.ReasonInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			c := newClient(t, rome, romeUID)
-			g := w.enrolled(c)
-			attempt := tc.do(t, w, c, g)
+			c, g := w.rome()
+			tried := &attempt{world: w, c: c, user: g.User, req: renewal(t, rome, g.User, newKey(t)), cert: c.pair(t, g)}
+			tc.do(tried)
 			signings := w.signings
-			a := w.renew(attempt.req, attempt.cert, "")
+			a := w.renew(tried.req, tried.cert, "")
 			require.Equal(t, tc.reason, a.Reason, a.Message)
 			require.Equal(t, signings, w.signings)
 		})
@@ -148,8 +133,7 @@ func TestRenewRefuses(t *testing.T) {
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := newClient(t, rome, romeUID)
-	g := w.enrolled(c)
+	c, g := w.rome()
 	cert := c.pair(t, g)
 	leave := func(id string, cert *tls.Certificate) answer {
 		return w.post(trust.LeavePath, encode(t, trust.LeaveRequest{ClusterID: id}), cert, "")
@@ -158,14 +142,7 @@ func TestLeave(t *testing.T) {
 	other := newClient(t, "paris", "uid-of-paris")
 	require.Equal(t, trust.ReasonUnauthorized, leave(rome, other.pair(t, w.enrolled(other))).Reason)
 	require.Equal(t, g.User, w.user(rome))
-	once := true
-	w.before = func(what string) error {
-		if what == "peer" && once {
-			once = false
-			return conflict(rome)
-		}
-		return nil
-	}
+	w.at("peer", 1, func() error { return conflict(rome) })
 	require.Equal(t, http.StatusOK, leave(rome, cert).status)
 	require.Empty(t, w.user(rome))
 	require.Equal(t, trust.ReasonUnauthorized, leave(rome, cert).Reason)
