@@ -5,25 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
-
-func quantities(cpu, memory, pods string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourcePods: resource.MustParse(pods)}
-}
-
-func metalNode(name string, mutate ...func(*corev1.Node)) corev1.Node {
-	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
-		Allocatable: quantities("4", "8Gi", "110"), Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-	}}
-	for _, m := range mutate {
-		m(&n)
-	}
-	return n
-}
 
 func TestTakesPods(t *testing.T) {
 	t.Parallel()
@@ -31,23 +16,23 @@ func TestTakesPods(t *testing.T) {
 		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: effect}} }
 	}
 	for name, tc := range map[string]struct {
-		node corev1.Node
+		node *corev1.Node
 		want bool
 	}{
-		"an ordinary one":      {metalNode("a"), true},
-		"one that is avoided":  {metalNode("a", tainted(corev1.TaintEffectPreferNoSchedule)), true},
-		"a tainted one":        {metalNode("a", tainted(corev1.TaintEffectNoSchedule)), false},
-		"a cordoned one":       {metalNode("a", func(n *corev1.Node) { n.Spec.Unschedulable = true }), false},
-		"one that is deleted":  {metalNode("a", func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), false},
-		"one that is away":     {metalNode("a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }), false},
-		"one without a status": {metalNode("a", func(n *corev1.Node) { n.Status.Conditions = nil }), false},
-		"a virtual one": {metalNode("a", func(n *corev1.Node) {
+		"an ordinary one":      {realNode("a"), true},
+		"one that is avoided":  {realNode("a", tainted(corev1.TaintEffectPreferNoSchedule)), true},
+		"a tainted one":        {realNode("a", tainted(corev1.TaintEffectNoSchedule)), false},
+		"a cordoned one":       {realNode("a", func(n *corev1.Node) { n.Spec.Unschedulable = true }), false},
+		"one that is deleted":  {realNode("a", func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), false},
+		"one that is away":     {realNode("a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }), false},
+		"one without a status": {realNode("a", func(n *corev1.Node) { n.Status.Conditions = nil }), false},
+		"a virtual one": {realNode("a", func(n *corev1.Node) {
 			n.Labels = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
 		}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, tc.want, takesPods(&tc.node))
+			require.Equal(t, tc.want, takesPods(tc.node))
 		})
 	}
 }
@@ -57,21 +42,20 @@ func TestTakesPods(t *testing.T) {
 func TestPressures(t *testing.T) {
 	t.Parallel()
 	pressed := func(name string, more ...func(*corev1.Node)) *corev1.Node {
-		n := metalNode(name, append(more, func(n *corev1.Node) {
+		return realNode(name, append(more, func(n *corev1.Node) {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule})
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue})
 		})...)
-		return &n
 	}
 	full := func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
 	}
 	pool := func(n *corev1.Node) { n.Labels = map[string]string{"pool": "shared"} }
-	cordoned := metalNode("c", func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	tainted := metalNode("t", func(n *corev1.Node) {
+	cordoned := realNode("c", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	tainted := realNode("t", func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	})
-	ordinary := metalNode("o")
+	ordinary := realNode("o")
 	memory := []corev1.NodeConditionType{corev1.NodeMemoryPressure}
 	shared := map[string]string{"pool": "shared"}
 	for name, tc := range map[string]struct {
@@ -80,13 +64,13 @@ func TestPressures(t *testing.T) {
 		want     []corev1.NodeConditionType
 	}{
 		"no node":                   {nil, nil, nil},
-		"an ordinary one":           {[]*corev1.Node{&ordinary}, nil, nil},
-		"one of two":                {[]*corev1.Node{pressed("a"), &ordinary}, nil, nil},
+		"an ordinary one":           {[]*corev1.Node{ordinary}, nil, nil},
+		"one of two":                {[]*corev1.Node{pressed("a"), ordinary}, nil, nil},
 		"both":                      {[]*corev1.Node{pressed("a"), pressed("b")}, nil, memory},
 		"both, one of disk, too":    {[]*corev1.Node{pressed("a", full), pressed("b")}, nil, memory},
 		"of memory and disk":        {[]*corev1.Node{pressed("a", full)}, nil, []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure}},
-		"others take no pods":       {[]*corev1.Node{pressed("a"), &cordoned, &tainted}, nil, memory},
-		"those of the offer":        {[]*corev1.Node{pressed("a", pool), &ordinary}, shared, memory},
+		"others take no pods":       {[]*corev1.Node{pressed("a"), cordoned, tainted}, nil, memory},
+		"those of the offer":        {[]*corev1.Node{pressed("a", pool), ordinary}, shared, memory},
 		"none that is of the offer": {[]*corev1.Node{pressed("a")}, shared, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +80,7 @@ func TestPressures(t *testing.T) {
 			require.Equal(t, tc.want, offerSpec(f, automatic(), "milan", nil, tc.selector).Pressures)
 		})
 	}
-	a := metalNode("a")
 	require.False(t, sameCapacity(pressed("a"), pressed("a", full)), "the offers follow")
-	require.False(t, sameCapacity(pressed("a"), &a))
+	require.False(t, sameCapacity(pressed("a"), realNode("a")))
 	require.True(t, sameCapacity(pressed("a"), pressed("a")))
 }

@@ -143,10 +143,14 @@ func asked(consumer string, amounts list) *sharingv1alpha1.ResourceRequest {
 		Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: "milan", CapacityRequest: corev1beta1.CapacityRequest{Resources: amounts}}}
 }
 
-func realNode(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+func realNode(name string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
 		Allocatable: of3("10", "10Gi", "100"), Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 	}}
+	for _, f := range change {
+		f(n)
+	}
+	return n
 }
 
 func ownPod(name, cpu string) *corev1.Pod {
@@ -298,29 +302,6 @@ func TestProvider(t *testing.T) {
 	})
 }
 
-// TestProviderBindsToNodes: the Quota of an offer has the offer's node selector, and
-// enforces it.
-func TestProviderBindsToNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		node := realNode("a")
-		node.Labels = map[string]string{"pool": "shared", "arch": "arm64"}
-		request := asked("rome", of3("5", "5Gi", "50"))
-		request.Spec.NodeSelector = map[string]string{"arch": "arm64"}
-		r := newRig(t, node, cluster("rome"), request)
-		policy := automatic()
-		policy.NodeSelector = map[string]string{"pool": "shared"}
-		r.run(r.provider(policy).Run)
-		both := map[string]string{"pool": "shared", "arch": "arm64"}
-		r.settled()
-		require.Equal(t, both, r.offer("liqo-tenant-rome").Spec.NodeSelector)
-		require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector)
-		r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
-		r.settled()
-		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
-		require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector, "of what has ended, too")
-	})
-}
-
 // TestNodesOfWhatHasEnded: a Quota of zero has no node selector if another Quota limits the
 // consumer, and keeps its own if it is the last one.
 func TestNodesOfWhatHasEnded(t *testing.T) {
@@ -345,26 +326,36 @@ func TestNodesOfWhatHasEnded(t *testing.T) {
 	require.True(t, changes[1].want.Spec.Resources.Cpu().IsZero())
 }
 
+// TestProviderWithdraws: the Quota of an offer has the offer's node selector, and enforces it, also
+// when the offer has ended: nothing is ever unbounded.
 func TestProviderWithdraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		both := map[string]string{"pool": "shared", "arch": "arm64"}
 		used := standing3("5", "5Gi", "50")
+		used.Spec.NodeSelector = both
 		used.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
 		bound := quota(nil, "liqo-tenant-rome", "milan", offloadingv1beta1.QuotaSpec{Resources: used.Spec.ResourceQuota.Hard})
-		r := newRig(t, realNode("a"), cluster("rome"), asked("rome", of3("5", "5Gi", "50")), used, bound)
-		r.run(r.provider(automatic()).Run)
+		request := asked("rome", of3("5", "5Gi", "50"))
+		request.Spec.NodeSelector = map[string]string{"arch": "arm64"}
+		r := newRig(t, realNode("a", func(n *corev1.Node) { n.Labels = both }), cluster("rome"), request, used, bound)
+		policy := automatic()
+		policy.NodeSelector = map[string]string{"pool": "shared"}
+		r.run(r.provider(policy).Run)
 		r.settled()
 		require.Equal(t, sharingv1alpha1.RequestOffered, r.request("liqo-tenant-rome").Status.Phase)
+		require.Equal(t, both, r.offer("liqo-tenant-rome").Spec.NodeSelector)
+		require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector)
 		r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
 		r.settled()
 		require.NotNil(t, r.offer("liqo-tenant-rome").Spec.WithdrawalTimestamp)
-		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
 		require.Equal(t, sharingv1alpha1.ReasonNotAllowed, r.request("liqo-tenant-rome").Status.Reason)
 		o := r.offer("liqo-tenant-rome")
 		o.Status.VirtualNode = ""
 		kubetest.UpdateStatus(t, r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace), o)
 		r.settled()
 		require.Nil(t, r.offer("liqo-tenant-rome"))
-		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero(), "nothing is ever unbounded")
+		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
+		require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector, "of what has ended, too")
 	})
 }
 
