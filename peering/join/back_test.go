@@ -102,21 +102,6 @@ func TestBackIsNotSent(t *testing.T) {
 	}
 }
 
-// TestBackInterruptedAnywhere: whichever write or answer is interrupted, there is exactly
-// one token.
-func TestBackInterruptedAnywhere(t *testing.T) {
-	t.Parallel()
-	const writes = 6 // finalizer, namespace, key, token, identity, version of the peer
-	interrupted(t, writes, func(t *testing.T) *rig { return newOffering(t) }, func(t *testing.T, r *rig) {
-		r.matches()
-		for _, sent := range r.peer.backs {
-			require.Equal(t, r.peer.backs[0], sent)
-		}
-		all := kubetest.List(t, r.core.CoreV1().Secrets("liqod"), metav1.ListOptions{LabelSelector: corev1beta1.PeeringTokenLabel})
-		require.Len(t, all.Items, 1)
-	})
-}
-
 // TestBackLivesAgain: a peer that was unreachable for long is sent a token that is valid
 // when it comes back.
 func TestBackLivesAgain(t *testing.T) {
@@ -190,24 +175,6 @@ func TestBackCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestBackAwaitsTheCertificate: until the endpoint has its certificate, there is no token,
-// and the enrolment waits.
-func TestBackAwaitsTheCertificate(t *testing.T) {
-	t.Parallel()
-	r := newOffering(t)
-	certificates, err := r.core.CoreV1().Secrets("liqod").Get(t.Context(), "liqod-auth-certs", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, r.core.CoreV1().Secrets("liqod").Delete(t.Context(), "liqod-auth-certs", metav1.DeleteOptions{}))
-	for range 3 {
-		err = r.sync()
-	}
-	require.ErrorContains(t, err, "secret liqod/liqod-auth-certs with the certificate of the authentication is missing")
-	require.Zero(t, r.peer.count(trust.EnrollPath))
-	kubetest.Create(t, r.core.CoreV1().Secrets("liqod"), certificates)
-	r.enrolled()
-	r.matches()
-}
-
 // TestBackIsSentLater: a peer that already serves this cluster is sent one token as soon as it is offered
 // an identity here, with a renewal, also by a restarted process; and then with each renewal that is due
 // while it has none.
@@ -248,26 +215,40 @@ func TestBackIsSentLater(t *testing.T) {
 	}
 }
 
-// TestBackLaterNeverCostsTheIdentity: while there can be no token, an early renewal waits, and one that
-// is due does not.
-func TestBackLaterNeverCostsTheIdentity(t *testing.T) {
+// TestBackAwaitsTheCertificate: until the endpoint has its certificate, there is no token: an enrolment waits, and so
+// does an early renewal. One that is due does not, for the token never costs the identity.
+func TestBackAwaitsTheCertificate(t *testing.T) {
 	t.Parallel()
-	r := newOffering(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto })
-	r.enrolled()
-	secrets := r.core.CoreV1().Secrets("liqod")
-	certificates := kubetest.Get(t, secrets, "liqod-auth-certs")
-	require.NoError(t, secrets.Delete(t.Context(), "liqod-auth-certs", metav1.DeleteOptions{}))
-	r.change(offering)
-	require.ErrorContains(t, r.sync(), "secret liqod/liqod-auth-certs with the certificate of the authentication is missing")
-	require.Zero(t, r.peer.count(trust.RenewPath))
-	r.pass(lifetime * 3 / 4)
-	_ = r.sync()
-	require.Equal(t, 1, r.peer.count(trust.RenewPath))
-	require.ErrorContains(t, r.sync(), "is missing", "it goes on waiting with the renewed identity")
-	require.Equal(t, 1, r.peer.count(trust.RenewPath))
-	require.Empty(t, r.peer.backs)
-	kubetest.Create(t, secrets, certificates)
-	_ = r.sync()
-	r.matches()
-	require.Contains(t, r.says(), "True Enrolled")
+	const missing = "secret liqod/liqod-auth-certs with the certificate of the authentication is missing"
+	for name, enrolled := range map[string]bool{"an enrolment": false, "a renewal": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newOffering(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto })
+			if enrolled {
+				r.enrolled()
+			}
+			secrets := r.core.CoreV1().Secrets("liqod")
+			certificates := kubetest.Get(t, secrets, "liqod-auth-certs")
+			require.NoError(t, secrets.Delete(t.Context(), "liqod-auth-certs", metav1.DeleteOptions{}))
+			r.change(offering)
+			for range 2 {
+				_ = r.sync()
+			}
+			require.ErrorContains(t, r.sync(), missing)
+			if enrolled {
+				require.Zero(t, r.peer.count(trust.RenewPath))
+				r.pass(lifetime * 3 / 4)
+				_ = r.sync()
+				require.Equal(t, 1, r.peer.count(trust.RenewPath))
+				require.ErrorContains(t, r.sync(), missing, "it goes on waiting with the renewed identity")
+				require.Equal(t, 1, r.peer.count(trust.RenewPath))
+			} else {
+				require.Zero(t, r.peer.count(trust.EnrollPath))
+			}
+			require.Empty(t, r.peer.backs)
+			kubetest.Create(t, secrets, certificates)
+			r.enrolled()
+			r.matches()
+		})
+	}
 }

@@ -18,6 +18,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -44,6 +45,19 @@ func TestEnrolment(t *testing.T) {
 			fc := kubetest.Get(t, r.liqo.CoreV1beta1().ForeignClusters(), "milan")
 			require.Equal(t, "v1", fc.Annotations[corev1beta1.PeerVersionAnnotation])
 
+			// What people change is followed, and the finalizer that they remove returns.
+			r.change(func(fc *corev1beta1.ForeignCluster) {
+				fc.Finalizers, fc.Spec.APIServer.URL = nil, "https://proxy.example"
+			})
+			_ = r.sync()
+			cfg, err = client.FromKubeconfig(r.secret().Data[corev1beta1.KubeconfigSecretKey])
+			require.NoError(t, err)
+			require.Equal(t, "https://proxy.example", cfg.Host)
+			fc = kubetest.Get(t, r.liqo.CoreV1beta1().ForeignClusters(), "milan")
+			require.Equal(t, []string{corev1beta1.ForeignClusterFinalizer}, fc.Finalizers)
+			require.Zero(t, r.peer.count(trust.RenewPath))
+			_ = kubetest.TakeWrites(r.core)
+
 			// Neither this process nor the next one sends or writes anything more.
 			r.restart()
 			_ = r.sync()
@@ -54,42 +68,50 @@ func TestEnrolment(t *testing.T) {
 	}
 }
 
-// TestInterruptedAnywhere fails each write, once before and once after it is applied, and
-// each answer of the peer. A new process continues.
+// TestInterruptedAnywhere fails each write of an enrolment, once before and once after it is applied, and the
+// answer of the peer. A new process continues. The peer is sent one token in return, if it is offered an identity.
 func TestInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
-	const writes = 5 // finalizer, namespace, key, version of the peer, identity
-	interrupted(t, writes, func(t *testing.T) *rig { return newRig(t) }, func(t *testing.T, r *rig) {
-		require.Len(t, r.peer.keys, 1, "one enrolment has one key, whatever happens")
-		r.pass(lifetime * 6 / 10)
-		_ = r.sync()
-		require.Contains(t, r.says(), "True Enrolled", "and it can be renewed")
-		require.Len(t, r.peer.keys, 2)
-	})
-}
-
-// interrupted runs an enrolment that consists of the given number of writes. It fails at
-// each write, and once at the peer's answer; then a new process continues, and check runs.
-func interrupted(t *testing.T, writes int, start func(*testing.T) *rig, check func(*testing.T, *rig)) {
-	t.Helper()
-	for n := range writes + 1 {
-		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("write %d, done %v", n, after), func(t *testing.T) {
-				t.Parallel()
-				r := start(t)
-				if n == writes {
-					r.peer.set(func() { r.peer.lose = 1 })
-				} else {
-					r.failWrite(n, after)
-				}
-				for range 4 {
+	for name, tc := range map[string]struct {
+		writes   int
+		start    func(*testing.T, ...func(*corev1beta1.ForeignCluster)) *rig
+		offering bool
+	}{
+		"finalizer, namespace, key, version of the peer, identity":        {5, newRig, false},
+		"finalizer, namespace, key, token, identity, version of the peer": {6, newOffering, true},
+	} {
+		for n := range tc.writes + 1 {
+			for _, after := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s: write %d, done %v", name, n, after), func(t *testing.T) {
+					t.Parallel()
+					r := tc.start(t)
+					if n == tc.writes {
+						r.peer.set(func() { r.peer.lose = 1 })
+					} else {
+						r.failWrite(n, after)
+					}
+					for range 4 {
+						_ = r.sync()
+					}
+					r.pass(time.Minute)
+					r.restart()
+					r.enrolled()
+					require.Len(t, r.peer.keys, 1, "one enrolment has one key, whatever happens")
+					if tc.offering {
+						r.matches()
+						for _, sent := range r.peer.backs {
+							require.Equal(t, r.peer.backs[0], sent)
+						}
+						all := kubetest.List(t, r.core.CoreV1().Secrets("liqod"), metav1.ListOptions{LabelSelector: corev1beta1.PeeringTokenLabel})
+						require.Len(t, all.Items, 1)
+						return
+					}
+					r.pass(lifetime * 6 / 10)
 					_ = r.sync()
-				}
-				r.pass(time.Minute)
-				r.restart()
-				r.enrolled()
-				check(t, r)
-			})
+					require.Contains(t, r.says(), "True Enrolled", "and it can be renewed")
+					require.Len(t, r.peer.keys, 2)
+				})
+			}
 		}
 	}
 }
@@ -175,22 +197,6 @@ func TestPeerAwayDuringRenewal(t *testing.T) {
 	r.setToken(r.peer.token.String())
 	_ = r.sync()
 	require.Contains(t, r.says(), "True Enrolled", "a new token is taken up at once")
-}
-
-func TestRevokedIdentity(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.enrolled()
-	old := r.says()
-	r.peer.set(func() { r.peer.users, r.peer.owner = map[string]bool{}, "another key" })
-	r.pass(lifetime * 6 / 10)
-	_ = r.sync()
-	require.Contains(t, r.says(), "False TokenRefused")
-	r.peer.set(func() { r.peer.token, r.peer.owner = r.peer.newToken("milan"), "" })
-	r.setToken(r.peer.token.String())
-	_ = r.sync()
-	require.Contains(t, r.says(), "True Enrolled")
-	require.NotEqual(t, old, r.says(), "a new enrolment is another user")
 }
 
 // TestAnotherToken: a new token causes a renewal at once, and a new enrolment if the peer
@@ -309,56 +315,25 @@ func TestTokenByItsName(t *testing.T) {
 
 func TestCredentialsOfPeopleStay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	_ = r.sync()
-	written := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan", Labels: map[string]string{corev1beta1.IdentityTypeLabel: "ControlPlane"}},
-		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte("x")}}
-	kubetest.Create(t, r.core.CoreV1().Secrets("liqo-tenant-milan"), written)
-	_ = kubetest.TakeWrites(r.core)
-	_ = r.sync()
-	require.Contains(t, r.says(), "True CredentialsGiven")
-	kubetest.RequireWrites(t, r.core)
-	require.Zero(t, r.peer.count(trust.EnrollPath))
-}
-
-func TestCredentialsOfAnyName(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil })
-	kubetest.Create(t, r.core.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan",
-		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: "milan"}}})
-	written := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "any", Labels: map[string]string{corev1beta1.IdentityTypeLabel: "ControlPlane"}},
-		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte("x")}}
-	kubetest.Create(t, r.core.CoreV1().Secrets("liqo-tenant-milan"), written)
-	_ = r.sync()
-	require.Contains(t, r.says(), "True CredentialsGiven: the credentials in Secret liqo-tenant-milan/any are used")
-}
-
-func TestOverridesAreFollowed(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.enrolled()
-	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.APIServer.URL = "https://proxy.example" })
-	_ = r.sync()
-	cfg, err := client.FromKubeconfig(r.secret().Data[corev1beta1.KubeconfigSecretKey])
-	require.NoError(t, err)
-	require.Equal(t, "https://proxy.example", cfg.Host)
-	require.Zero(t, r.peer.count(trust.RenewPath))
-}
-
-// TestKeptGoodUntilItIsRemoved: an identity is renewed even if capacity is no longer
-// wanted, because draining nodes still need it.
-func TestKeptGoodUntilItIsRemoved(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.enrolled()
-	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
-	r.pass(lifetime * 6 / 10)
-	_ = r.sync()
-	require.Equal(t, 1, r.peer.count(trust.RenewPath))
-	require.NoError(t, r.core.CoreV1().Secrets("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	_ = r.sync()
-	require.Empty(t, r.says())
-	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
+	for name, change := range map[string]func(*corev1beta1.ForeignCluster){
+		"milan": func(*corev1beta1.ForeignCluster) {},
+		"any":   func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, change)
+			require.NoError(t, link.Tenant(t.Context(), r.core, "milan"))
+			kubetest.Create(t, r.core.CoreV1().Secrets("liqo-tenant-milan"), &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: name, Labels: map[string]string{corev1beta1.IdentityTypeLabel: "ControlPlane"}},
+				Data:       map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte("x")}})
+			_ = kubetest.TakeWrites(r.core)
+			_ = r.sync()
+			_ = r.sync()
+			require.Contains(t, r.says(), "True CredentialsGiven: the credentials in Secret liqo-tenant-milan/"+name+" are used")
+			kubetest.RequireWrites(t, r.core)
+			require.Zero(t, r.peer.count(trust.EnrollPath))
+		})
+	}
 }
 
 // TestTenantNamespaceDeleted: the token is used up, so the identity must outlast its Secret. One
@@ -402,18 +377,6 @@ func TestTenantNamespaceDeleted(t *testing.T) {
 			require.Equal(t, was.Annotations, again.Annotations)
 		})
 	}
-}
-
-// TestFinalizerReturns: a ForeignCluster whose finalizer somebody removed gets it again, so that
-// its deletion ends the peering.
-func TestFinalizerReturns(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.enrolled()
-	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Finalizers = nil })
-	_ = r.sync()
-	fc := kubetest.Get(t, r.liqo.CoreV1beta1().ForeignClusters(), "milan")
-	require.Equal(t, []string{corev1beta1.ForeignClusterFinalizer}, fc.Finalizers)
 }
 
 // TestDiscoveredElsewhere: a URL from discovery does not override the URL in the token, or
@@ -475,8 +438,9 @@ func TestEndedBeforeTheAnswer(t *testing.T) {
 func TestNotReplacedUnlessWanted(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*corev1beta1.ForeignCluster){
-		"not wanted": func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo },
-		"deleted":    func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
+		"not wanted":            func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo },
+		"its Secret is deleted": func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo },
+		"deleted":               func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -486,6 +450,11 @@ func TestNotReplacedUnlessWanted(t *testing.T) {
 			r.pass(lifetime * 6 / 10)
 			_ = r.sync()
 			require.Equal(t, 1, r.peer.count(trust.RenewPath), "what drains needs it")
+			if name == "its Secret is deleted" {
+				require.NoError(t, r.core.CoreV1().Secrets("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+				_ = r.sync()
+				require.Empty(t, r.says())
+			}
 
 			r.peer.set(func() { r.peer.users, r.peer.owner = map[string]bool{}, "" })
 			for range 3 {
