@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,10 +63,8 @@ func TestEnding(t *testing.T) {
 			}
 			require.True(t, len(left) > 0 || c.released(t, "milan"), c.writes)
 		}
-		_, err := c.Kube.CoreV1().Namespaces().Get(t.Context(), tenantOfMilan, metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
-		_, err = c.Kube.CoreV1().Secrets(tenantOfMilan).Get(t.Context(), "milan", metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
+		require.Nil(t, kubetest.Find(t, c.Kube.CoreV1().Namespaces(), tenantOfMilan), "%v", c.writes)
+		require.Nil(t, kubetest.Find(t, c.Kube.CoreV1().Secrets(tenantOfMilan), "milan"), "%v", c.writes)
 		require.NotContains(t, c.writes, "update foreignclusters")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,9 +59,10 @@ func newCluster(id string, objects ...runtime.Object) *cluster {
 // state lists all objects.
 func (c *cluster) state(t *testing.T) (out []string) {
 	t.Helper()
-	ctx := t.Context()
-	add := func(list runtime.Object, err error) {
-		require.NoError(t, err)
+	for _, list := range []runtime.Object{
+		kubetest.List(t, c.Kube.CoreV1().Namespaces()), kubetest.List(t, c.Kube.CoreV1().ServiceAccounts("")), kubetest.List(t, c.Kube.CoreV1().Secrets("")),
+		kubetest.List(t, c.Liqo.CoreV1beta1().ForeignClusters()), kubetest.List(t, c.Liqo.OffloadingV1beta1().VirtualNodes("")), kubetest.List(t, c.Liqo.OffloadingV1beta1().NamespaceMaps("")),
+	} {
 		require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
 			m, err := meta.Accessor(o)
 			text := fmt.Sprintf("%T %s/%s %v", o, m.GetNamespace(), m.GetName(), m.GetLabels())
@@ -71,18 +73,17 @@ func (c *cluster) state(t *testing.T) (out []string) {
 			return err
 		}))
 	}
-	namespaces, err := c.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-	add(namespaces, err)
-	accounts, err := c.Kube.CoreV1().ServiceAccounts("").List(ctx, metav1.ListOptions{})
-	add(accounts, err)
-	secrets, err := c.Kube.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
-	add(secrets, err)
-	records, err := c.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	add(records, err)
-	nodes, err := c.Liqo.OffloadingV1beta1().VirtualNodes("").List(ctx, metav1.ListOptions{})
-	add(nodes, err)
-	maps, err := c.Liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
-	add(maps, err)
+	return out
+}
+
+// names returns those of the objects of a list.
+func names(t *testing.T, list runtime.Object) (out []string) {
+	t.Helper()
+	require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
+		m, err := meta.Accessor(o)
+		out = append(out, m.GetName())
+		return err
+	}))
 	return out
 }
 
@@ -169,76 +170,53 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestSpentTokens: the tokens that a consumer has used up are deleted with it.
+// TestSpentTokens: the tokens that a consumer has used up are deleted with it, and so are the certificate requests
+// that its enrolments have left; no others. A process may have been killed in Dismiss after it had taken the rights:
+// the next one, which begins with Leave, deletes them before nothing is known of the consumer any more.
 func TestSpentTokens(t *testing.T) {
 	t.Parallel()
-	milan := newCluster("milan")
-	milan.Namespace = "liqod"
-	used := func(id string, uses int, by ...string) *corev1.Secret {
-		var redemptions []trust.Redemption
-		for _, consumer := range by {
-			redemptions = append(redemptions, trust.Redemption{ClusterID: consumer, Serial: "s"})
-		}
-		secret, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: id, Hash: trust.Hash("x"), Uses: uses}), redemptions)
-		require.NoError(t, err)
-		return secret
-	}
-	for _, secret := range []*corev1.Secret{used("spent", 1, "rome"), used("new", 1), used("shared", 2, "rome", "genoa"), used("more", 2, "rome"), used("any", 0)} {
-		kubetest.Create(t, milan.Kube.CoreV1().Secrets("liqod"), secret)
-	}
-	_, err := milan.Dismiss(t.Context(), "rome")
-	require.NoError(t, err)
-	list := kubetest.List(t, milan.Kube.CoreV1().Secrets("liqod"))
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	require.ElementsMatch(t, []string{"token-new", "token-shared", "token-more", "token-any"}, names)
-}
-
-// TestKilledInDismiss: a process was killed in Dismiss after it had taken the rights. The
-// next one, which begins with Leave, must delete what the enrolments have left before
-// nothing is known of the consumer any more.
-func TestKilledInDismiss(t *testing.T) {
-	t.Parallel()
-	milan := newCluster("milan")
-	milan.Namespace = "liqod"
-	milan.admit(t, "rome")
-	require.NoError(t, milan.edit(t.Context(), "rome", false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }))
-	spent, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: "spent", Hash: trust.Hash("x"), Uses: 1}), []trust.Redemption{{ClusterID: "rome", Serial: "s"}})
-	require.NoError(t, err)
-	kubetest.Create(t, milan.Kube.CoreV1().Secrets("liqod"), spent)
-	kubetest.Create(t, milan.Kube.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
-		Name: "liqod-peer-rome-1", Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: "rome"}}})
-
-	_, err = milan.Leave(t.Context(), "rome", false)
-	require.NoError(t, err)
-	requests := kubetest.List(t, milan.Kube.CertificatesV1().CertificateSigningRequests())
-	require.Empty(t, requests.Items)
-	secrets := kubetest.List(t, milan.Kube.CoreV1().Secrets("liqod"))
-	require.Empty(t, secrets.Items)
-}
-
-// TestLeftRequests: a consumer's leftover certificate requests are deleted with it, and no
-// others.
-func TestLeftRequests(t *testing.T) {
-	t.Parallel()
-	milan := newCluster("milan")
-	requests := milan.Kube.CertificatesV1().CertificateSigningRequests()
-	for name, by := range map[string][2]string{
-		"liqod-peer-rome-1": {"liqod", "rome"}, "liqod-peer-genoa-1": {"liqod", "genoa"}, "theirs": {"liqod", "rome"}, "liqod-peer-rome-2": {"somebody", "rome"},
+	for name, end := range map[string]func(*testing.T, *cluster){
+		"Dismiss": func(t *testing.T, milan *cluster) {
+			_, err := milan.Dismiss(t.Context(), "rome")
+			require.NoError(t, err)
+		},
+		"Leave after a Dismiss that was killed": func(t *testing.T, milan *cluster) {
+			milan.admit(t, "rome")
+			require.NoError(t, milan.edit(t.Context(), "rome", false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }))
+			_, err := milan.Leave(t.Context(), "rome", false)
+			require.NoError(t, err)
+		},
 	} {
-		kubetest.Create(t, requests, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: by[0], corev1beta1.RemoteClusterIDLabel: by[1]}}})
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			milan := newCluster("milan")
+			milan.Namespace = "liqod"
+			secrets, requests := milan.Kube.CoreV1().Secrets("liqod"), milan.Kube.CertificatesV1().CertificateSigningRequests()
+			used := func(id string, uses int, by ...string) {
+				var redemptions []trust.Redemption
+				for _, consumer := range by {
+					redemptions = append(redemptions, trust.Redemption{ClusterID: consumer, Serial: "s"})
+				}
+				secret, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: id, Hash: trust.Hash("x"), Uses: uses}), redemptions)
+				require.NoError(t, err)
+				kubetest.Create(t, secrets, secret)
+			}
+			used("spent", 1, "rome")
+			used("new", 1)
+			used("shared", 2, "rome", "genoa")
+			used("more", 2, "rome")
+			used("any", 0)
+			for name, by := range map[string][2]string{
+				"liqod-peer-rome-1": {"liqod", "rome"}, "liqod-peer-genoa-1": {"liqod", "genoa"}, "theirs": {"liqod", "rome"}, "liqod-peer-rome-2": {"somebody", "rome"},
+			} {
+				kubetest.Create(t, requests, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+					Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: by[0], corev1beta1.RemoteClusterIDLabel: by[1]}}})
+			}
+			end(t, milan)
+			require.ElementsMatch(t, []string{"token-new", "token-shared", "token-more", "token-any"}, names(t, kubetest.List(t, secrets)))
+			require.ElementsMatch(t, []string{"liqod-peer-genoa-1", "theirs", "liqod-peer-rome-2"}, names(t, kubetest.List(t, requests)))
+		})
 	}
-	_, err := milan.Dismiss(t.Context(), "rome")
-	require.NoError(t, err)
-	list := kubetest.List(t, requests)
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	require.ElementsMatch(t, []string{"liqod-peer-genoa-1", "theirs", "liqod-peer-rome-2"}, names)
 }
 
 // TestTwoWays: the end of one direction does not affect the other.
@@ -288,9 +266,7 @@ func TestDismissInvited(t *testing.T) {
 		_, err = rome.Dismiss(t.Context(), peer)
 		require.NoError(t, err)
 	}
-	left := kubetest.List(t, rome.core.CoreV1().Secrets("liqod"))
-	require.Len(t, left.Items, 1)
-	require.Equal(t, "token-back-turin", left.Items[0].Name)
+	require.Equal(t, []string{"token-back-turin"}, names(t, kubetest.List(t, rome.core.CoreV1().Secrets("liqod"))))
 }
 
 // TestLeaveWaits: Leave waits until a reachable provider has removed this cluster's
@@ -353,13 +329,46 @@ func TestDismissNetwork(t *testing.T) {
 func TestLeaveWithoutVirtualNodes(t *testing.T) {
 	t.Parallel()
 	rome := newCluster("rome")
-	for name, provider := range map[string]string{"milan": "milan", "turin": "turin"} {
-		kubetest.Create(t, rome.Kube.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+	for _, provider := range []string{"milan", "turin"} {
+		kubetest.Create(t, rome.Kube.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: provider,
 			Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: provider}}})
 	}
 	_, err := rome.Leave(t.Context(), "milan", false)
 	require.NoError(t, err)
-	nodes := kubetest.List(t, rome.Kube.CoreV1().Nodes())
-	require.Len(t, nodes.Items, 1)
-	require.Equal(t, "turin", nodes.Items[0].Name)
+	require.Equal(t, []string{"turin"}, names(t, kubetest.List(t, rome.Kube.CoreV1().Nodes())))
+}
+
+// TestInstalled: only what an administrator writes says where liqod is. What the owners of other namespaces write there,
+// with the same names and labels, neither leads the commands elsewhere nor stops them.
+func TestInstalled(t *testing.T) {
+	t.Parallel()
+	binding := func(namespaces ...string) *rbacv1.ClusterRoleBinding {
+		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: Controller}}
+		for _, ns := range namespaces {
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: Controller, Namespace: ns})
+		}
+		return b
+	}
+	configuration := func(namespace, config string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}},
+			Data: map[string]string{"config.yaml": config}}
+	}
+	own := configuration("liqod", "clusterID: rome")
+	id, namespace, err := Installed(t.Context(), fake.NewClientset(binding("liqod"), own, configuration("aaa", "clusterID: evil"), configuration("bbb", "clusterID: [")))
+	require.NoError(t, err)
+	require.Equal(t, "rome", id)
+	require.Equal(t, "liqod", namespace)
+
+	for name, kube := range map[string]*fake.Clientset{
+		"no binding":       fake.NewClientset(own),
+		"no configuration": fake.NewClientset(binding("liqod"), configuration("aaa", "clusterID: evil")),
+		"no id":            fake.NewClientset(binding("liqod"), configuration("liqod", "log: {level: debug}")),
+	} {
+		_, _, err = Installed(t.Context(), kube)
+		require.ErrorIs(t, err, ErrNotInstalled, name)
+	}
+	for _, namespaces := range [][]string{nil, {""}, {"aaa", "liqod"}} {
+		_, err = Namespace(t.Context(), fake.NewClientset(binding(namespaces...), own))
+		require.ErrorContains(t, err, "one subject is accepted, the ServiceAccount of its controller", "%v", namespaces)
+	}
 }
