@@ -56,18 +56,9 @@ func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 			defer w.mu.Unlock()
 			w.ignored[via+" "+reason] += n
 		}}})
-	ctx, cancel := context.WithCancel(t.Context())
-	informers.Start(ctx.Done())
-	informers.WaitForCacheSync(ctx.Done())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = w.clusters.Run(ctx, workers)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	informers.Start(t.Context().Done())
+	informers.WaitForCacheSync(t.Context().Done())
+	kubetest.Run(t, func(ctx context.Context) error { return w.clusters.Run(ctx, workers) })
 	return w
 }
 
@@ -183,23 +174,17 @@ func TestUsedOrEditedStays(t *testing.T) {
 	}
 }
 
-func TestVirtualNodeKeeps(t *testing.T) {
-	t.Parallel()
-	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}
-	w := newWorld(t, 10, vn)
-	w.set(byDNS, found("milan", "turin"))
-	w.eventually("found", func() bool { return w.get("milan") != nil && w.get("turin") != nil })
-	w.set(byDNS, found())
-	w.eventually("what is not in use goes", func() bool { return w.get("turin") == nil })
-	require.NotNil(t, w.get("milan"))
-}
-
+// TestWhatPeopleWroteIsTheirs: also a virtual node keeps what was found.
 func TestWhatPeopleWroteIsTheirs(t *testing.T) {
 	t.Parallel()
 	mine := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
-	w := newWorld(t, 10, mine)
-	w.set(byDNS, found("milan"))
+	w := newWorld(t, 10, mine, &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-turin", Name: "turin"}})
+	w.set(byDNS, found("milan", "turin", "oslo"))
+	w.eventually("found", func() bool { return w.get("turin") != nil && w.get("oslo") != nil })
+	w.set(byDNS, found())
+	w.eventually("what is not in use goes", func() bool { return w.get("oslo") == nil })
 	w.handled()
+	require.NotNil(t, w.get("turin"))
 	require.Equal(t, mine.Spec, w.get("milan").Spec)
 }
 
@@ -225,11 +210,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 	w.set(byMDNS, found("a", "b"))
 	w.eventually("two", func() bool { return w.get("a") != nil && w.get("b") != nil })
 	w.set(byMDNS, found("a", "b", "c"))
-	w.eventually("counted", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.ignored["mdns too-many"] > 0
-	})
+	w.eventually("counted", func() bool { return w.ignoredFor("mdns too-many") > 0 })
 	require.Nil(t, w.get("c"))
 }
 
@@ -241,9 +222,7 @@ func (w *world) ignoredFor(reason string) int {
 
 // count returns the number of ForeignClusters.
 func (w *world) count() int {
-	list, err := w.liqo.CoreV1beta1().ForeignClusters().List(context.Background(), metav1.ListOptions{})
-	require.NoError(w.t, err)
-	return len(list.Items)
+	return len(kubetest.List(w.t, w.liqo.CoreV1beta1().ForeignClusters()).Items)
 }
 
 // TestFlood: a host on the local network sends ever other records. What it makes the

@@ -2,11 +2,9 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -14,72 +12,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // hosts returns network namespaces on a common network.
-func hosts(t *testing.T, n int) []string {
+func hosts(t *testing.T, n int) (all []*kubetest.Netns) {
 	t.Helper()
-	run := func(args ...string) error {
-		out, err := exec.CommandContext(t.Context(), "ip", args...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("ip %v: %w: %s", args, err, out)
-		}
-		return nil
-	}
-	if err := run("netns", "list"); err != nil || os.Getuid() != 0 {
-		text := fmt.Sprintf("NOT TESTED: multicast needs network namespaces: root, and ip (%v)", err)
-		if os.Getenv("CI") == "true" {
-			t.Fatal(text)
-		}
-		t.Skip(text)
-	}
-	hub := fmt.Sprintf("liqod-d%d", os.Getpid())
-	require.NoError(t, run("netns", "add", hub))
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", hub).Run() })
-	require.NoError(t, run("-n", hub, "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0"))
-	require.NoError(t, run("-n", hub, "link", "set", "bridge", "up"))
-	var names []string
+	hub := kubetest.NewNetns(t)
+	hub.Sh(t, "ip link add bridge type bridge mcast_snooping 0; ip link set bridge up")
 	for i := range n {
-		name, port := fmt.Sprintf("%s-%d", hub, i), fmt.Sprintf("port%d", i)
-		require.NoError(t, run("netns", "add", name))
-		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
-		require.NoError(t, run("-n", hub, "link", "add", port, "type", "veth", "peer", "name", "lan", "netns", name))
-		require.NoError(t, run("-n", hub, "link", "set", port, "master", "bridge", "up"))
-		require.NoError(t, run("-n", name, "addr", "add", fmt.Sprintf("10.99.0.%d/24", i+1), "dev", "lan"))
-		require.NoError(t, run("-n", name, "link", "set", "lo", "up"))
-		require.NoError(t, run("-n", name, "link", "set", "lan", "up"))
-		names = append(names, name)
+		host, port := kubetest.NewNetns(t), fmt.Sprintf("port%d", i)
+		kubetest.Cable(t, hub, port, host, "lan")
+		hub.Sh(t, fmt.Sprintf("ip link set %s master bridge", port))
+		host.Sh(t, fmt.Sprintf("ip addr add 10.99.0.%d/24 dev lan", i+1))
+		all = append(all, host)
 	}
-	return names
-}
-
-// in runs f on its own thread in a network namespace. The thread ends with f.
-func in(t *testing.T, namespace string, f func()) (done chan struct{}) {
-	t.Helper()
-	done = make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		fd, err := unix.Open("/run/netns/"+namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = unix.Setns(fd, unix.CLONE_NEWNET)
-			_ = unix.Close(fd)
-		}
-		if err != nil {
-			t.Errorf("entering network namespace %s: %v", namespace, err)
-			return
-		}
-		f()
-	}()
-	return done
+	return all
 }
 
 // looker is a Multicast in a network namespace, and the answers that it has found.
 type looker struct {
-	cancel context.CancelFunc
-	done   chan struct{}
+	stop func()
 
 	mu      sync.Mutex
 	known   []Record
@@ -87,11 +42,9 @@ type looker struct {
 	whole   bool
 }
 
-func look(t *testing.T, namespace string, own *Record) *looker {
+func look(t *testing.T, host *kubetest.Netns, own *Record) *looker {
 	t.Helper()
 	l := &looker{ignored: map[string]int{}}
-	ctx, cancel := context.WithCancel(t.Context())
-	l.cancel = cancel
 	m := Multicast{Interfaces: []string{"lan"}, Own: own, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t), Found: func(a Answer) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -100,10 +53,8 @@ func look(t *testing.T, namespace string, own *Record) *looker {
 			l.ignored[reason] += n
 		}
 	}}
-	l.done = in(t, namespace, func() { _ = m.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		<-l.done
+	l.stop = kubetest.Run(t, func(ctx context.Context) error {
+		return host.Do(func() error { return m.Run(ctx) })
 	})
 	return l
 }
@@ -143,15 +94,14 @@ func TestNetnsMulticast(t *testing.T) {
 			defer second.mu.Unlock()
 			return milan.ignored[IgnoredDuplicate] > 0 && second.ignored[IgnoredDuplicate] > 0
 		}, time.Minute, 10*time.Millisecond, "both hear of each other")
-		second.cancel()
-		<-second.done
+		second.stop()
 		watcher.eventually(t, "who had it first keeps the id", "milan", "rome")
 		for _, r := range watcher.known {
 			require.NotEqual(t, "https://other.example", r.URL)
 		}
 	})
 	t.Run("hostile packets", func(t *testing.T) {
-		<-in(t, hosts[3], func() { shout(t) })
+		require.NoError(t, hosts[3].Do(func() error { return shout(t) }))
 		require.Eventually(t, func() bool {
 			watcher.mu.Lock()
 			defer watcher.mu.Unlock()
@@ -159,8 +109,7 @@ func TestNetnsMulticast(t *testing.T) {
 		}, time.Minute, 10*time.Millisecond, "they are counted")
 		require.Equal(t, []string{"milan", "rome"}, watcher.ids())
 	})
-	milan.cancel()
-	<-milan.done
+	milan.stop()
 	watcher.eventually(t, "milan has said goodbye", "rome")
 	rome.eventually(t, "and to rome", []string(nil)...)
 	require.Eventually(t, func() bool {
@@ -171,27 +120,20 @@ func TestNetnsMulticast(t *testing.T) {
 }
 
 // shout sends garbage, and an announcement from a wrong port.
-func shout(t *testing.T) {
+func shout(t *testing.T) error {
 	evil, err := newNetwork(record("evil", "https://evil.example")).announce(false).Pack()
-	if err != nil {
-		t.Error(err)
-		return
-	}
 	for _, c := range []struct {
 		from string
 		data []byte
 	}{{":0", evil}, {":5353", []byte("\xff\xff\x84\x00\xff\xff\xff\xff")}, {":5353", truncated(evil)}} {
-		config := net.ListenConfig{}
-		conn, err := config.ListenPacket(t.Context(), "udp4", "10.99.0.4"+c.from)
-		if err != nil {
-			t.Error(err)
-			return
+		conn, errListen := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "10.99.0.4"+c.from)
+		if errListen != nil {
+			return errListen
 		}
-		if _, err := conn.WriteTo(c.data, groups()["udp4"]); err != nil {
-			t.Error(err)
-		}
-		_ = conn.Close()
+		_, errWrite := conn.WriteTo(c.data, groups()["udp4"])
+		err = errors.Join(err, errWrite, conn.Close())
 	}
+	return err
 }
 
 func truncated(data []byte) []byte { return data[:len(data)-5] }
