@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -44,16 +45,7 @@ var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
 func newServer() *server {
 	s := &server{Clientset: fake.NewClientset()}
-	s.PrependReactor("*", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
-		if s.away.Load() {
-			return true, nil, apierrors.NewServiceUnavailable("away")
-		}
-		return false, nil, nil
-	})
 	s.PrependReactor("update", "leases", func(a k8stesting.Action) (bool, runtime.Object, error) {
-		if s.away.Load() {
-			return true, nil, apierrors.NewServiceUnavailable("away")
-		}
 		lease := a.(k8stesting.UpdateAction).GetObject().(*coordinationv1.Lease).DeepCopy()
 		lease.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: time.Now()}}}
 		if len(a.(k8stesting.UpdateActionImpl).UpdateOptions.DryRun) > 0 {
@@ -61,6 +53,9 @@ func newServer() *server {
 		}
 		err := s.compareAndSwap(lease)
 		return true, lease, err
+	})
+	s.PrependReactor("*", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return s.away.Load(), nil, apierrors.NewServiceUnavailable("away")
 	})
 	return s
 }
@@ -122,12 +117,16 @@ func (d *diary) take() []string {
 	return lines
 }
 
-func newRunner(t *testing.T, s *server, identity string) *Runner {
+func newRunner(t *testing.T, s *server, identity string, change ...func(*Config)) *Runner {
 	t.Helper()
-	r, err := New(Config{
+	cfg := Config{
 		Client: s.CoordinationV1(), Namespace: "ns", Name: "work", Identity: identity,
 		Duration: duration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: zap.NewNop(), Clock: clock.RealClock{},
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	r, err := New(cfg)
 	require.NoError(t, err)
 	r.fence.boot = neverSuspended
 	return r
@@ -383,17 +382,11 @@ func TestRenewalCountsFromBeforeItWasSent(t *testing.T) {
 			return false, nil, nil
 		})
 		r := newRunner(t, s, "a")
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
 		var age time.Duration
-		go func() {
-			done <- r.Run(ctx, func(context.Context) error {
-				age = time.Since(r.fence.renewed)
-				return nil
-			})
-		}()
-		require.NoError(t, <-done)
-		cancel()
+		require.NoError(t, r.Run(t.Context(), func(context.Context) error {
+			age = time.Since(r.fence.renewed)
+			return nil
+		}))
 		require.GreaterOrEqual(t, age, 4*time.Second)
 	})
 }
@@ -409,4 +402,45 @@ func TestNewRefusesImpossibleTimes(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
+}
+
+func TestRunnerTellsOfAnswers(t *testing.T) {
+	client := fake.NewClientset()
+	version, holder := "7", "self"
+	answer := func() *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "l", ResourceVersion: version}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
+		}
+	}
+	client.PrependReactor("*", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+		if version == "" {
+			return false, nil, nil // there is no Lease
+		}
+		return true, answer(), nil
+	})
+	var saw []string
+	r := newRunner(t, &server{Clientset: client}, holder, func(c *Config) { c.Saw = func(v string) { saw = append(saw, v) } })
+	held, err := r.write(t.Context(), nil)
+	require.NoError(t, err)
+	version = "8"
+	_, err = r.write(t.Context(), held)
+	require.NoError(t, err)
+	version = "9"
+	require.NoError(t, r.giveBack(t.Context()), "it reads and writes")
+
+	version, holder = "10", "other"
+	c := &candidacy{clock: r.cfg.Clock}
+	c.see(answer())
+	events := watch.NewFakeWithChanSize(2, false)
+	client.PrependWatchReactor("leases", k8stesting.DefaultWatchReactor(events, nil))
+	version = "11"
+	events.Modify(answer())
+	version = "12"
+	events.Delete(answer())
+	require.NoError(t, r.follow(t.Context(), c))
+
+	version = ""
+	_, err = r.get(t.Context())
+	require.Error(t, err)
+	require.Equal(t, []string{"7", "8", "9", "9", "11", "12"}, saw)
 }
