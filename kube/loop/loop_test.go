@@ -76,13 +76,10 @@ func TestRetryPolicy(t *testing.T) {
 					}
 					return tc.err
 				})
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- l.Run(ctx, 1) }()
+				stop := runs(t, l, 1)
 				l.Add(Key{Name: "a"})
 				time.Sleep(time.Minute) // the bubble's clock
-				cancel()
-				require.NoError(t, <-done)
+				stop()
 				require.Equal(t, 2, s.count(Key{Name: "a"}))
 				require.GreaterOrEqual(t, second, tc.min)
 				require.LessOrEqual(t, second, tc.max)
@@ -101,13 +98,10 @@ func TestRunWaitsForItsWorkers(t *testing.T) {
 			finished = true
 			return nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- l.Run(ctx, 3) }()
+		stop := runs(t, l, 3)
 		l.Add(Key{Name: "a"})
 		<-started
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.True(t, finished, "Run returned while a worker was at work")
 	})
 }
@@ -118,16 +112,13 @@ func TestRunAwaits(t *testing.T) {
 		_, l := newScript(func(_ context.Context, key Key, _ int) error { seen <- key; return nil })
 		var known atomic.Bool
 		l.Await(known.Load)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- l.Run(ctx, 1) }()
+		stop := runs(t, l, 1)
 		l.Add(Key{Name: "a"})
 		time.Sleep(time.Minute)
 		require.Empty(t, seen)
 		known.Store(true)
 		require.Equal(t, Key{Name: "a"}, <-seen)
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }
 
@@ -142,20 +133,15 @@ func TestWatchUnwrapsTombstonesAndRunsAgain(t *testing.T) {
 
 	key := Key{Namespace: "ns", Name: "a"}
 	for range 2 { // leadership comes twice: each time the known object is seen
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- l.Run(ctx, 1) }()
+		stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
 		require.Equal(t, key, <-seen)
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	}
 
 	l.Handler(Self).OnAdd(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "while-standing-by"}}, false)
 	require.Zero(t, l.Len(), "a standby remembers nothing")
 
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() { _ = l.Run(ctx, 1) }()
+	kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
 	require.Equal(t, key, <-seen)
 	gone := cache.DeletedFinalStateUnknown{Key: "ns/b", Obj: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}}
 	l.Handler(Self).OnDelete(gone)
@@ -169,8 +155,7 @@ func TestUpdateWakesOnce(t *testing.T) {
 			time.Sleep(time.Millisecond) // what comes meanwhile is looked at again
 			return nil
 		})
-		stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 2) })
-		synctest.Wait()
+		stop := runs(t, l, 2)
 		labelled := func(name string) *corev1.ConfigMap {
 			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"for": name}}}
 		}
@@ -231,8 +216,7 @@ func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := &gate{opened: make(chan struct{})}
 				l := New(Config{Name: "test", Log: zap.NewNop(), Observer: g, Sync: func(context.Context, Key) error { return nil }})
-				stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
-				synctest.Wait()
+				stop := runs(t, l, 1)
 				go add(l, Key{Name: "a"})
 				synctest.Wait()
 				require.Empty(t, g.seen)
@@ -253,8 +237,7 @@ func TestKeysOfALoopThatDoesNotRun(t *testing.T) {
 		s, l := newScript(func(context.Context, Key, int) error { return nil })
 		early, late, between := Key{Name: "early"}, Key{Name: "late"}, Key{Name: "between"}
 		run := func() {
-			stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
-			synctest.Wait()
+			stop := runs(t, l, 1)
 			require.Zero(t, l.Len())
 			stop()
 		}
@@ -332,8 +315,7 @@ func TestOnlyLoopsAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &measuring{}
 		l := New(Config{Name: "pods", Sync: func(context.Context, Key) error { return nil }, Log: zap.NewNop(), Observer: m})
-		stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
-		synctest.Wait()
+		stop := runs(t, l, 1)
 		library := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "DynamicConfigMapCABundle-client-ca"})
 		library.Add("x")
 		library.ShutDown()
