@@ -25,11 +25,7 @@ func servedPods(t *testing.T) typedcorev1.PodInterface {
 
 func created(t *testing.T, pods typedcorev1.PodInterface, finalizers ...string) *corev1.Pod {
 	t.Helper()
-	pod, err := pods.Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", Finalizers: finalizers}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return pod
+	return Create(t, pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", Finalizers: finalizers}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
 }
 
 func TestServerKeepsVersions(t *testing.T) {
@@ -41,23 +37,19 @@ func TestServerKeepsVersions(t *testing.T) {
 	require.Equal(t, int64(1), pod.Generation)
 	require.True(t, pod.CreationTimestamp.Time.Equal(start))
 
-	same, err := pods.Update(ctx, pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Equal(t, pod.ResourceVersion, same.ResourceVersion, "nothing has changed")
+	require.Equal(t, pod.ResourceVersion, Update(t, pods, pod).ResourceVersion, "nothing has changed")
 
 	changed := pod.DeepCopy()
 	changed.Spec.NodeName, changed.Status.Phase, changed.Generation = "node", corev1.PodFailed, 9
-	changed, err = pods.Update(ctx, changed, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	changed = Update(t, pods, changed)
 	require.Equal(t, int64(2), changed.Generation)
 	require.Empty(t, changed.Status, "the status is apart")
-	_, err = pods.Update(ctx, pod, metav1.UpdateOptions{})
+	_, err := pods.Update(ctx, pod, metav1.UpdateOptions{})
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 
 	reported := changed.DeepCopy()
 	reported.Spec.NodeName, reported.Status.Phase = "another", corev1.PodRunning
-	reported, err = pods.UpdateStatus(ctx, reported, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	reported = UpdateStatus(t, pods, reported)
 	require.Equal(t, "node", reported.Spec.NodeName)
 	require.Equal(t, corev1.PodRunning, reported.Status.Phase)
 	require.Equal(t, int64(2), reported.Generation)
@@ -76,27 +68,23 @@ func TestServerPatches(t *testing.T) {
 	t.Parallel()
 	pods, ctx := servedPods(t), t.Context()
 	pod := created(t, pods)
-	patch := func(body string, sub ...string) (*corev1.Pod, error) {
-		return pods.Patch(ctx, "p", types.MergePatchType, []byte(body), metav1.PatchOptions{}, sub...)
+	merge := func(body string, sub ...string) *corev1.Pod {
+		return Patch(t, pods, "p", types.MergePatchType, []byte(body), sub...)
 	}
-	have, err := patch(`{"metadata":{"labels":{"a":"1","b":"2"}}}`)
-	require.NoError(t, err)
+	have := merge(`{"metadata":{"labels":{"a":"1","b":"2"}}}`)
 	require.Equal(t, map[string]string{"a": "1", "b": "2"}, have.Labels)
-	have, err = patch(`{"metadata":{"labels":{"a":null}}}`)
-	require.NoError(t, err)
+	have = merge(`{"metadata":{"labels":{"a":null}}}`)
 	require.Equal(t, map[string]string{"b": "2"}, have.Labels)
-	have, err = patch(`{"spec":{"nodeName":"x"},"status":{"phase":"Running"}}`, "status")
-	require.NoError(t, err)
+	have = merge(`{"spec":{"nodeName":"x"},"status":{"phase":"Running"}}`, "status")
 	require.Equal(t, corev1.PodRunning, have.Status.Phase)
 	require.Empty(t, have.Spec.NodeName)
-	_, err = patch(`{"metadata":{"resourceVersion":"` + pod.ResourceVersion + `","labels":{"a":"1"}}}`)
-	require.True(t, apierrors.IsConflict(err), "%v", err)
-	_, err = patch(`{"metadata":{"uid":"another"}}`)
-	require.True(t, apierrors.IsConflict(err), "%v", err)
-	_, err = pods.Patch(ctx, "q", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+	for _, body := range []string{`{"metadata":{"resourceVersion":"` + pod.ResourceVersion + `","labels":{"a":"1"}}}`, `{"metadata":{"uid":"another"}}`} {
+		_, err := pods.Patch(ctx, "p", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		require.True(t, apierrors.IsConflict(err), "%v", err)
+	}
+	_, err := pods.Patch(ctx, "q", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	have, err = pods.Patch(ctx, "p", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"b":"3"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	have = Patch(t, pods, "p", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"b":"3"}}}`))
 	require.Equal(t, map[string]string{"b": "3"}, have.Labels)
 }
 
@@ -108,22 +96,17 @@ func TestServerDeletes(t *testing.T) {
 	err := pods.Delete(ctx, "p", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	require.NoError(t, pods.Delete(ctx, "p", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
-	held, err := pods.Get(ctx, "p", metav1.GetOptions{})
-	require.NoError(t, err)
+	held := Get(t, pods, "p")
 	require.NotNil(t, held.DeletionTimestamp)
 	require.NotEqual(t, pod.ResourceVersion, held.ResourceVersion)
 	require.NoError(t, pods.Delete(ctx, "p", metav1.DeleteOptions{}))
-	again, err := pods.Get(ctx, "p", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, held, again, "once is enough")
+	require.Equal(t, held, Get(t, pods, "p"), "once is enough")
 
-	_, err = pods.Patch(ctx, "p", types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = pods.Get(ctx, "p", metav1.GetOptions{})
-	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	require.Equal(t, []corev1.Pod{*held}, List(t, pods).Items)
+	require.Empty(t, List(t, pods, metav1.ListOptions{LabelSelector: "a=2"}).Items)
+	Patch(t, pods, "p", types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
+	require.Nil(t, Find(t, pods, "p"))
 	created(t, pods)
 	require.NoError(t, pods.Delete(ctx, "p", metav1.DeleteOptions{}))
-	list, err := pods.List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
-	require.Empty(t, list.Items)
+	require.Empty(t, List(t, pods).Items)
 }
