@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	ktesting "k8s.io/client-go/testing"
 )
 
 func TestSetCondition(t *testing.T) {
@@ -151,4 +158,116 @@ func TestRecords(t *testing.T) {
 	require.Zero(t, Recorded[record](annotations, "edited"))
 	require.Zero(t, Recorded[record](nil, "missing"))
 	require.Panics(t, func() { Record(func() {}) })
+}
+
+func TestExists(t *testing.T) {
+	t.Parallel()
+	away := errors.New("the API server is away")
+	for name, tc := range map[string]struct {
+		live []string
+		err  error
+		want bool
+	}{
+		"there":        {live: []string{"a", "web"}, want: true},
+		"gone":         {live: []string{"a", "b"}},
+		"none at all":  {},
+		"not answered": {live: []string{"web"}, err: away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Exists(t.Context(), "pod web", func(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
+				list := &corev1.PodList{}
+				for _, name := range tc.live {
+					list.Items = append(list.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
+				}
+				return list, tc.err
+			}, func(p *corev1.Pod) bool { return p.Name == "web" })
+			require.ErrorIs(t, err, tc.err)
+			require.Equal(t, tc.want, got)
+			if tc.err != nil {
+				require.ErrorContains(t, err, "confirming that pod web is gone")
+			}
+		})
+	}
+}
+
+// TestMissingKind: an API server that does not serve a kind says nothing about the objects.
+func TestMissingKind(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	kube, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	pods := kube.CoreV1().Pods("shop")
+	_, err = OrNil(pods.Get(t.Context(), "web", metav1.GetOptions{}))
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	_, err = Live(t.Context(), "pod", pods, "web")
+	require.ErrorContains(t, err, "reading pod web")
+	require.ErrorContains(t, ConfirmGone(t.Context(), "pod", pods, "web"), "confirming that pod web is gone")
+}
+
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	ending := metav1.Now()
+	kube := fake.NewClientset()
+	for name, deleted := range map[string]*metav1.Time{"web": nil, "db": nil, "old": &ending} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, DeletionTimestamp: deleted}}
+		require.NoError(t, kube.Tracker().Add(pod))
+	}
+	goes := func(p *corev1.Pod) bool { return p.Name != "db" }
+	left, err := Sweep(t.Context(), "pod", kube.CoreV1().Pods("shop"), metav1.ListOptions{}, goes)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
+	var sent []string
+	for _, action := range kube.Actions() {
+		if deletion, ok := action.(ktesting.DeleteAction); ok {
+			sent = append(sent, deletion.GetName())
+		}
+	}
+	require.Equal(t, []string{"web"}, sent, "what is being deleted is not deleted again")
+	left, err = Sweep[*corev1.Pod](t.Context(), "pod", kube.CoreV1().Pods("shop"), metav1.ListOptions{}, nil)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
+	away := errors.New("the API server is away")
+	kube.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, &corev1.PodList{}, away })
+	_, err = Sweep[*corev1.Pod](t.Context(), "pod", kube.CoreV1().Pods("shop"), metav1.ListOptions{}, nil)
+	require.ErrorIs(t, err, away)
+}
+
+func TestMapChanges(t *testing.T) {
+	for name, tc := range map[string]struct {
+		want, have map[string]string
+		ours       []string
+		patch      Patch
+	}{
+		"nothing":               {nil, nil, nil, Patch{}},
+		"the same":              {map[string]string{"a": "1"}, map[string]string{"a": "1"}, []string{"a"}, Patch{}},
+		"missing":               {map[string]string{"a": "1"}, nil, nil, Patch{"a": "1"}},
+		"missing, and empty":    {map[string]string{"a": ""}, nil, nil, Patch{"a": ""}},
+		"another value":         {map[string]string{"a": "1"}, map[string]string{"a": "2"}, nil, Patch{"a": "1"}},
+		"of others":             {nil, map[string]string{"b": "1"}, nil, Patch{}},
+		"ours, and not wanted":  {nil, map[string]string{"a": "1", "b": "1"}, []string{"a"}, Patch{"a": nil}},
+		"ours, and gone before": {nil, map[string]string{"b": "1"}, []string{"a"}, Patch{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.patch, MapChanges(tc.want, tc.have, tc.ours))
+		})
+	}
+}
+
+func TestEncodePatch(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"}}
+	patch := Patch{"spec": Patch{"x": 1}}
+	Put(patch, "metadata", Patch{"labels": Patch{"a": nil}})
+	Put(patch, "status", Patch{})
+	body, err := EncodePatch(patch, pod)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"metadata":{"uid":"u","labels":{"a":null}},"spec":{"x":1}}`, string(body))
+	require.Equal(t, Patch{"spec": Patch{"x": 1}, "metadata": Patch{"labels": Patch{"a": nil}}}, patch, "left as it was")
+
+	body, err = EncodePatch(nil, pod)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"metadata":{"uid":"u"}}`, string(body))
+	_, err = EncodePatch(Patch{"spec": func() {}}, pod)
+	require.ErrorContains(t, err, "shop/web")
 }

@@ -8,9 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	listers "k8s.io/client-go/listers/rbac/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -124,4 +127,126 @@ func TestHandlerOfOneType(t *testing.T) {
 	h.OnAdd(&corev1.Secret{}, false)
 	require.Equal(t, []string{"a", "b", "c"}, heard)
 	Handler[*corev1.ConfigMap]{}.OnDelete(configMap("a", "1"))
+}
+
+func TestEnsureAndRemove(t *testing.T) {
+	t.Parallel()
+	marks := map[string]string{"by": "us"}
+	want := Binding{Name: "b", ClusterRole: "role", Labels: marks, Subjects: []rbacv1.Subject{UserSubject("u")}}
+	right := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: marks}, RoleRef: roleRef("role"), Subjects: want.Subjects}
+	change := func(f func(*rbacv1.ClusterRoleBinding)) *rbacv1.ClusterRoleBinding {
+		c := right.DeepCopy()
+		f(c)
+		return c
+	}
+	for name, tc := range map[string]struct {
+		have   *rbacv1.ClusterRoleBinding
+		cached bool
+		want   []string // verbs
+	}{
+		"absent":         {nil, false, []string{"create"}},
+		"right":          {right, true, nil},
+		"not cached yet": {right, false, []string{"create", "get"}},
+		"other subjects": {change(func(c *rbacv1.ClusterRoleBinding) { c.Subjects = []rbacv1.Subject{UserSubject("old")} }), true, []string{"update"}},
+		"more labels":    {change(func(c *rbacv1.ClusterRoleBinding) { c.Labels = map[string]string{"by": "us", "x": "y"} }), true, nil},
+		"label lost":     {change(func(c *rbacv1.ClusterRoleBinding) { c.Labels = nil }), true, []string{"update"}},
+		"other role":     {change(func(c *rbacv1.ClusterRoleBinding) { c.RoleRef.Name = "cluster-admin" }), true, []string{"delete", "create"}},
+	} {
+		for _, namespace := range []string{"", "ns"} {
+			t.Run(name+" in "+namespace, func(t *testing.T) {
+				var objects []runtime.Object
+				roles, wide := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+				if tc.have != nil {
+					have := tc.have.DeepCopy()
+					have.Namespace = namespace
+					var obj runtime.Object = have
+					store := wide
+					if namespace != "" {
+						obj, store = &rbacv1.RoleBinding{ObjectMeta: have.ObjectMeta, RoleRef: have.RoleRef, Subjects: have.Subjects}, roles
+					}
+					objects = append(objects, obj)
+					if tc.cached {
+						require.NoError(t, store.Add(obj))
+					}
+				}
+				client := fake.NewClientset(objects...)
+				b := NewBinder(client, listers.NewRoleBindingLister(roles), listers.NewClusterRoleBindingLister(wide))
+				w := want
+				w.Namespace = namespace
+				require.NoError(t, b.Ensure(t.Context(), w))
+				require.Equal(t, tc.want, verbs(client))
+				got, err := client.RbacV1().ClusterRoleBindings().Get(t.Context(), "b", metav1.GetOptions{})
+				if namespace != "" {
+					role, missing := client.RbacV1().RoleBindings(namespace).Get(t.Context(), "b", metav1.GetOptions{})
+					got, err = &rbacv1.ClusterRoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: role.RoleRef, Subjects: role.Subjects}, missing
+				}
+				require.NoError(t, err)
+				require.Equal(t, want.Subjects, got.Subjects)
+				require.Equal(t, "role", got.RoleRef.Name)
+				require.Equal(t, "us", got.Labels["by"])
+
+				client.ClearActions()
+				require.NoError(t, b.RemoveUnless(t.Context(), namespace, "b", UserSubject("u")))
+				removed := tc.cached && name == "other subjects" // by the cache, which the test does not update
+				require.Equal(t, removed, len(verbs(client)) > 0)
+				client.ClearActions()
+				require.NoError(t, b.RemoveUnless(t.Context(), namespace, "b"))
+				require.Equal(t, tc.cached, len(verbs(client)) > 0)
+			})
+		}
+	}
+}
+
+func verbs(c *fake.Clientset) []string {
+	var out []string
+	for _, a := range c.Actions() {
+		out = append(out, a.GetVerb())
+	}
+	return out
+}
+
+// handlers is an informer that only has a handler.
+type handlers struct {
+	cache.SharedIndexInformer
+	cache.ResourceEventHandler
+}
+
+func (h *handlers) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	h.ResourceEventHandler = handler
+	return nil, nil
+}
+
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	node := func(cidr string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{PodCIDR: cidr}}
+	}
+	var got []string
+	take := func(n *corev1.Node) { got = append(got, n.Spec.PodCIDR) }
+	h := &handlers{}
+	_, err := Changes(h, func(a, b *corev1.Node) bool { return a.Spec.PodCIDR == b.Spec.PodCIDR }, take).Add()
+	require.NoError(t, err)
+	h.OnAdd(node("a"), true)
+	h.OnUpdate(node("a"), node("a"))
+	h.OnUpdate(node("a"), node("b"))
+	h.OnDelete(cache.DeletedFinalStateUnknown{Obj: node("c")})
+	h.OnDelete("no node")
+	h.OnDelete(cache.DeletedFinalStateUnknown{Key: "without its object"})
+	require.Equal(t, []string{"a", "b", "c"}, got)
+
+	_, err = Changes(h, nil, take).Add()
+	require.NoError(t, err)
+	h.OnUpdate(node("d"), node("d"))
+	require.Equal(t, []string{"a", "b", "c", "d"}, got)
+}
+
+func TestRegisterWithAStoppedInformer(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	close(stop)
+	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes().Informer()
+	nodes.Run(stop)
+	synced, err := loop.Register(AnyChange[*corev1.Node](nodes, nil, func() {}))
+	require.ErrorContains(t, err, "adding an event handler: ")
+	require.False(t, synced())
 }
