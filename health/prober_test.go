@@ -109,25 +109,6 @@ func TestShortFaultsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestChecksThatFailTogetherAreOneFailure: the end of a connection ends all checks on it.
-func TestChecksThatFailTogetherAreOneFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var failed atomic.Int32
-		got := run(t, 5*time.Minute, func(_ context.Context, since time.Duration) error {
-			const every, lasts = 10 * time.Second, 600 * time.Millisecond
-			rest := lasts - since%every
-			if rest <= 0 || since < every {
-				return nil
-			}
-			time.Sleep(rest) // the bubble's clock
-			failed.Add(1)
-			return errors.New("connection reset by peer")
-		})
-		require.Equal(t, []Verdict{Up}, verdicts(got))
-		require.GreaterOrEqual(t, failed.Load(), int32(3*29))
-	})
-}
-
 // TestLostPacketsAreNoOutage: one of ten packets is lost in each direction, and TCP sends what is lost
 // again after 0.2 s, then 0.4 s, and so on.
 func TestLostPacketsAreNoOutage(t *testing.T) {
@@ -159,36 +140,74 @@ func TestLostPacketsAreNoOutage(t *testing.T) {
 	}
 }
 
-// TestSlowAnswersAreAnswers: a server that needs 0.9 s for each answer is Up, and gets three
-// checks in each interval at most.
-func TestSlowAnswersAreAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var n, most, under atomic.Int32
-		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
-			n.Add(1)
-			most.Store(max(most.Load(), under.Add(1)))
-			defer under.Add(-1)
+// TestFaultsThatAreNoOutage: what a server does to single checks, and how many checks it gets.
+func TestFaultsThatAreNoOutage(t *testing.T) {
+	silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, tc := range map[string]struct {
+		lasts  time.Duration
+		check  func(ctx context.Context, n int32, since time.Duration) error
+		want   Verdict
+		least  int32 // checks
+		failed int32 // of them at least
+		most   int32
+	}{
+		"one failure in ten": {5 * time.Minute, func(ctx context.Context, n int32, _ time.Duration) error {
+			if n%10 == 0 {
+				return silent(ctx)
+			}
+			return nil
+		}, Up, 290, 1, 900},
+		"two timeouts are not three": {20 * time.Second, func(ctx context.Context, n int32, _ time.Duration) error {
+			if n == 5 || n == 6 {
+				return silent(ctx)
+			}
+			return nil
+		}, Up, 0, 2, 900},
+		// A lost packet is no failure when the next check gets an answer, which ends the checks under way.
+		"two of three get no answer": {5 * time.Minute, func(ctx context.Context, n int32, _ time.Duration) error {
+			if n%3 != 0 {
+				return silent(ctx)
+			}
+			return nil
+		}, Up, 0, 1, 900},
+		// The end of a connection ends all checks on it.
+		"checks that fail together are one failure": {5 * time.Minute, func(_ context.Context, _ int32, since time.Duration) error {
+			const every, lasts = 10 * time.Second, 600 * time.Millisecond
+			rest := lasts - since%every
+			if rest <= 0 || since < every {
+				return nil
+			}
+			time.Sleep(rest) // the bubble's clock
+			return errors.New("connection reset by peer")
+		}, Up, 0, 3 * 29, 900},
+		"a server that needs 0.9 s for each answer": {5 * time.Minute, func(ctx context.Context, _ int32, _ time.Duration) error {
 			select {
 			case <-time.After(900 * time.Millisecond): // the bubble's clock
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		})
-		require.Equal(t, []Verdict{Up}, verdicts(got))
-		require.LessOrEqual(t, most.Load(), int32(3))
-		require.LessOrEqual(t, n.Load(), int32(900))
-	})
-}
-
-// TestAQuietServerGetsOneCheckInAnInterval: a success costs nothing more, and neither does an outage.
-func TestAQuietServerGetsOneCheckInAnInterval(t *testing.T) {
-	for name, err := range map[string]error{"up": nil, "down": errors.New("refused")} {
+		}, Up, 0, 0, 900},
+		"a quiet server gets one check in an interval": {time.Minute, func(context.Context, int32, time.Duration) error { return nil }, Up, 0, 0, 62},
+		"and so does one that is down":                 {time.Minute, func(context.Context, int32, time.Duration) error { return errors.New("refused") }, Down, 0, 1, 62},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var n atomic.Int32
-				run(t, time.Minute, func(context.Context, time.Duration) error { n.Add(1); return err })
-				require.LessOrEqual(t, n.Load(), int32(62))
+				var n, failed, most, under atomic.Int32
+				got := run(t, tc.lasts, func(ctx context.Context, since time.Duration) error {
+					most.Store(max(most.Load(), under.Add(1)))
+					defer under.Add(-1)
+					err := tc.check(ctx, n.Add(1), since)
+					if err != nil {
+						failed.Add(1)
+					}
+					return err
+				})
+				require.Equal(t, []Verdict{tc.want}, verdicts(got))
+				require.GreaterOrEqual(t, failed.Load(), tc.failed)
+				require.LessOrEqual(t, most.Load(), int32(3), "at a time")
+				require.GreaterOrEqual(t, n.Load(), tc.least)
+				require.LessOrEqual(t, n.Load(), tc.most)
 			})
 		})
 	}
@@ -216,53 +235,6 @@ func TestAStepCountsOnceHoweverLongItTook(t *testing.T) {
 	})
 }
 
-// TestASuccessEndsTheChecksUnderWay: a lost packet is no failure when the next check gets an answer.
-func TestASuccessEndsTheChecksUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var n, ended atomic.Int32
-		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
-			if n.Add(1)%3 != 0 { // two of three get no answer
-				<-ctx.Done()
-				ended.Add(1)
-				return ctx.Err()
-			}
-			return nil
-		})
-		require.Equal(t, []Verdict{Up}, verdicts(got)[:1])
-		require.Len(t, got, 1)
-		require.Positive(t, ended.Load())
-	})
-}
-
-func TestOneFailureInTenChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var n atomic.Int32
-		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
-			if n.Add(1)%10 == 0 {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		})
-		require.Len(t, got, 1)
-		require.GreaterOrEqual(t, n.Load(), int32(290))
-	})
-}
-
-func TestATimeoutCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var n atomic.Int32
-		got := run(t, 20*time.Second, func(ctx context.Context, _ time.Duration) error {
-			if now := n.Add(1); now == 5 || now == 6 {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		})
-		require.Len(t, got, 1, "two failures are not three")
-	})
-}
-
 func TestRunWaitsForChecksThatIgnoreTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
@@ -278,22 +250,5 @@ func TestRunWaitsForChecksThatIgnoreTheirContext(t *testing.T) {
 		require.Len(t, got, 1)
 		require.Equal(t, Down, got[0].Verdict)
 		require.LessOrEqual(t, got[0].at, 5*time.Second)
-	})
-}
-
-func TestStateIsReadableBesideRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewProber(Window{Size: 5, Failures: 3, Successes: 2})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			p.Run(ctx, time.Second, time.Second, func(context.Context) error { return nil }, func(State) {})
-		}()
-		require.Equal(t, Unknown, p.State().Verdict)
-		synctest.Wait()
-		require.Equal(t, Up, p.State().Verdict)
-		cancel()
-		<-done
 	})
 }
