@@ -2,13 +2,23 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const day = 24 * time.Hour
@@ -62,6 +72,17 @@ func TestEnsureRenewsTheServingCertificate(t *testing.T) {
 	require.False(t, changed)
 	_, _, err = EnsureCertificates(nil, nil, now)
 	require.ErrorContains(t, err, "needs a name")
+
+	addresses := []string{"webhook.liqod.svc", "127.0.0.1", "fd00::1"}
+	data, _, err := EnsureCertificates(nil, addresses, now)
+	require.NoError(t, err)
+	pair, err := ParsePair(data[CertKey], data[KeyKey])
+	require.NoError(t, err)
+	require.NoError(t, pair.Cert.VerifyHostname("127.0.0.1"))
+	require.NoError(t, pair.Cert.VerifyHostname("webhook.liqod.svc"))
+	_, changed, err = EnsureCertificates(data, addresses, now)
+	require.NoError(t, err)
+	require.False(t, changed, "the same hosts are the same certificate")
 }
 
 // TestEnsureRotatesWithoutAGap looks each day for 25 years: whoever is a day behind,
@@ -135,16 +156,68 @@ func TestSourceKeepsTheLastGoodCertificate(t *testing.T) {
 	require.True(t, bytes.Contains(data[CertKey], []byte("CERTIFICATE")))
 }
 
-func TestEnsureServesAddresses(t *testing.T) {
-	hosts := []string{"webhook.liqod.svc", "127.0.0.1", "fd00::1"}
-	data, changed, err := EnsureCertificates(nil, hosts, time.Now())
-	require.NoError(t, err)
-	require.True(t, changed)
-	pair, err := ParsePair(data[CertKey], data[KeyKey])
-	require.NoError(t, err)
-	require.NoError(t, pair.Cert.VerifyHostname("127.0.0.1"))
-	require.NoError(t, pair.Cert.VerifyHostname("webhook.liqod.svc"))
-	_, changed, err = EnsureCertificates(data, hosts, time.Now())
-	require.NoError(t, err)
-	require.False(t, changed, "the same hosts are the same certificate")
+// TestAuthority: a certificate is made, API servers trust it, and a restart changes nothing. One
+// that was deleted is made again, and a caBundle that was emptied is written again.
+func TestAuthority(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		config := metav1.ObjectMeta{Name: "liqod"}
+		kube := fake.NewClientset(
+			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: config, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}}},
+			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: config, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "c"}}},
+		)
+		kubetest.WatchFromList(kube)
+		secrets, mutating, validating := kube.CoreV1().Secrets("liqod"), kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+		trusted := func() string {
+			secret := kubetest.Get(t, secrets, "certs")
+			var source Certificate
+			require.NoError(t, source.Set(secret.Data))
+			m := kubetest.Get(t, mutating, "liqod")
+			v := kubetest.Get(t, validating, "liqod")
+			for _, bundle := range [][]byte{m.Webhooks[0].ClientConfig.CABundle, m.Webhooks[1].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle} {
+				require.Equal(t, source.Bundle(), bundle)
+			}
+			return string(secret.Data[CertKey])
+		}
+
+		stop := runAuthority(t, kube)
+		kubetest.Settled(time.Minute)
+		first := trusted()
+		stop()
+		kube.ClearActions()
+		runAuthority(t, kube)
+		require.Zero(t, kubetest.Settled(2*rotationCheck, kube), "a certificate that is good stays")
+		require.Equal(t, first, trusted())
+
+		v := kubetest.Get(t, validating, "liqod")
+		v.Webhooks[0].ClientConfig.CABundle = nil
+		kubetest.Update(t, validating, v)
+		kubetest.Settled(time.Minute)
+		require.Equal(t, first, trusted())
+
+		require.NoError(t, secrets.Delete(t.Context(), "certs", metav1.DeleteOptions{}))
+		kubetest.Settled(time.Minute)
+		require.NotEqual(t, first, trusted())
+	})
+}
+
+// runAuthority runs an Authority for liqod/certs until stop is called.
+func runAuthority(t *testing.T, kube *fake.Clientset) (stop func()) {
+	t.Helper()
+	factory := informers.NewSharedInformerFactory(kube, 0)
+	configurations := factory.Admissionregistration().V1()
+	a := NewAuthority(AuthorityConfig{
+		Keeper:  CertificateKeeper{Kube: kube, Namespace: "liqod", Name: "certs", Hosts: []string{"liqod-webhook.liqod.svc"}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)},
+		Secrets: factory.Core().V1().Secrets(), Mutating: configurations.MutatingWebhookConfigurations(), Validating: configurations.ValidatingWebhookConfigurations(), Configuration: "liqod",
+	}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	factory.Start(ctx.Done())
+	wg.Go(func() { _ = a.Run(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		factory.Shutdown()
+	})
+	t.Cleanup(stop)
+	return stop
 }

@@ -40,6 +40,13 @@ func echo(t *testing.T) string {
 	return listener.Addr().String()
 }
 
+// dials returns a function that connects to where address says.
+func dials(address func() string) func(context.Context, netip.AddrPort) (net.Conn, error) {
+	return func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", address())
+	}
+}
+
 // free returns an address on which nothing listens.
 func free(t *testing.T) netip.AddrPort {
 	t.Helper()
@@ -71,9 +78,7 @@ func TestRelay(t *testing.T) {
 	t.Parallel()
 	var server atomic.Value
 	server.Store(echo(t))
-	r := NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", server.Load().(string))
-	}, func(string) {}, zap.NewNop())
+	r := NewRelay(dials(func() string { return server.Load().(string) }), func(string) {}, zap.NewNop())
 	at, other := free(t), free(t)
 	require.NoError(t, r.Follow([]netip.AddrPort{at, other}))
 	large := string(bytes.Repeat([]byte("liqod"), 1<<18))
@@ -139,14 +144,11 @@ func TestRelayShares(t *testing.T) {
 	t.Parallel()
 	var closed atomic.Int64
 	server := echo(t)
-	r := NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", server)
-	},
-		func(why string) {
-			if why == "relay" {
-				closed.Add(1)
-			}
-		}, zap.NewNop())
+	r := NewRelay(dials(func() string { return server }), func(why string) {
+		if why == "relay" {
+			closed.Add(1)
+		}
+	}, zap.NewNop())
 	r.bounds.share = 3
 	at := free(t)
 	require.NoError(t, r.Follow([]netip.AddrPort{at}))
@@ -203,9 +205,7 @@ func TestRelayEndsWhatIsIdleOrSlow(t *testing.T) {
 		}
 	}()
 	closed := make(chan string, 1)
-	r := NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
-	}, func(why string) { closed <- why }, zap.NewNop())
+	r := NewRelay(dials(func() string { return listener.Addr().String() }), func(why string) { closed <- why }, zap.NewNop())
 	r.bounds.idle, r.bounds.slow = 2*time.Second, 100*time.Millisecond
 	at := free(t)
 	require.NoError(t, r.Follow([]netip.AddrPort{at}))

@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // within is a deadline for what comes at once, or at a timeout of the server.
@@ -35,13 +37,7 @@ func started(t *testing.T, change func(*Config)) string {
 	change(&cfg)
 	server, err := Listen(t.Context(), cfg)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	kubetest.Run(t, server.Run)
 	return server.Addr().String()
 }
 
