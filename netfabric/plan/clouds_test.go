@@ -42,55 +42,30 @@ func clouds(t *testing.T, change func(rome, milan *Input)) *world {
 func TestNodesAndPodsInOneRange(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		from     string
-		packet   Packet
-		at       string
-		src, dst string
-		verdict  Verdict
+		from    string
+		packet  Packet
+		at, as  string
+		verdict Verdict
 	}{
-		"a pod": {
-			"rome rome-1", tcp("10.0.3.77", "10.200.2.20"),
-			"milan milan-2", "10.200.3.77", "10.244.2.20", Handed,
-		},
-		"a pod of a small range": {
-			"rome rome-1", tcp("10.0.9.20", "10.200.2.20"),
-			"milan milan-2", "10.200.9.20", "10.244.2.20", Handed,
-		},
-		"to a pod": {
-			"milan milan-2", tcp("10.244.2.20", "10.200.3.78"),
-			"rome rome-2", "10.200.2.20", "10.0.3.78", Handed,
-		},
-		"a node has its own address there": {
-			"rome rome-1", local(tcp("10.0.3.11", "10.200.2.20")),
-			"milan milan-2", "10.200.3.11", "10.244.2.20", Handed,
-		},
-		"a node that is exposed has the exposed one": {
-			"rome rome-2", local(tcp("10.0.4.12", "10.200.2.20")),
-			"milan milan-2", "10.71.0.20", "10.244.2.20", Handed,
-		},
-		"to a node that is exposed": {
-			"milan milan-2", tcp("10.244.2.20", "10.71.0.20"),
-			"rome rome-2", "10.200.2.20", "10.0.4.12", Delivered,
-		},
-		"to a machine of the range that is exposed": {
-			"milan milan-2", tcp("10.244.2.20", "10.71.0.21"),
-			"rome gw-a", "10.0.3.200", "10.0.250.5", Handed,
-		},
-		"to a node that is not":                  {"milan milan-2", tcp("10.244.2.20", "10.200.3.11"), "rome gw-a", "10.200.2.20", "10.0.3.11", Dropped},
-		"to a machine of the range that is not":  {"milan milan-2", tcp("10.244.2.20", "10.200.250.9"), "rome gw-a", "10.200.2.20", "10.0.250.9", Dropped},
-		"to the gateway, as what it is at home":  {"milan milan-2", tcp("10.244.2.20", "10.200.3.200"), "rome gw-a", "10.200.2.20", "10.0.3.200", Dropped},
-		"to an exposed node by its own address":  {"milan milan-2", tcp("10.244.2.20", "10.200.4.12"), "rome rome-2", "10.200.2.20", "10.0.4.12", Delivered},
-		"to an exposed machine, by its own, too": {"milan milan-2", tcp("10.244.2.20", "10.200.250.5"), "rome gw-a", "10.0.3.200", "10.0.250.5", Handed},
+		"a pod":                            {"rome rome-1", tcp("10.0.3.77", "10.200.2.20"), "milan milan-2", "10.200.3.77 > 10.244.2.20", Handed},
+		"a pod of a small range":           {"rome rome-1", tcp("10.0.9.20", "10.200.2.20"), "milan milan-2", "10.200.9.20 > 10.244.2.20", Handed},
+		"to a pod":                         {"milan milan-2", tcp("10.244.2.20", "10.200.3.78"), "rome rome-2", "10.200.2.20 > 10.0.3.78", Handed},
+		"a node has its own address there": {"rome rome-1", local(tcp("10.0.3.11", "10.200.2.20")), "milan milan-2", "10.200.3.11 > 10.244.2.20", Handed},
+		"a node that is exposed has the exposed one": {"rome rome-2", local(tcp("10.0.4.12", "10.200.2.20")), "milan milan-2", "10.71.0.20 > 10.244.2.20", Handed},
+		"to a node that is exposed":                  {"milan milan-2", tcp("10.244.2.20", "10.71.0.20"), "rome rome-2", "10.200.2.20 > 10.0.4.12", Delivered},
+		"to a machine of the range that is exposed":  {"milan milan-2", tcp("10.244.2.20", "10.71.0.21"), "rome gw-a", "10.0.3.200 > 10.0.250.5", Handed},
+		"to a node that is not":                      {"milan milan-2", tcp("10.244.2.20", "10.200.3.11"), "rome gw-a", "10.200.2.20 > 10.0.3.11", Dropped},
+		"to a machine of the range that is not":      {"milan milan-2", tcp("10.244.2.20", "10.200.250.9"), "rome gw-a", "10.200.2.20 > 10.0.250.9", Dropped},
+		"to the gateway, as what it is at home":      {"milan milan-2", tcp("10.244.2.20", "10.200.3.200"), "rome gw-a", "10.200.2.20 > 10.0.3.200", Dropped},
+		"to an exposed node by its own address":      {"milan milan-2", tcp("10.244.2.20", "10.200.4.12"), "rome rome-2", "10.200.2.20 > 10.0.4.12", Delivered},
+		"to an exposed machine, by its own, too":     {"milan milan-2", tcp("10.244.2.20", "10.200.250.5"), "rome gw-a", "10.0.3.200 > 10.0.250.5", Handed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := clouds(t, nil)
-			at, got, _ := w.follow(tc.from, tc.packet)
-			require.Equal(t, tc.at, at, "%v", got)
-			require.Equal(t, tc.verdict, got.Verdict, "%v", got)
-			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
+			got, _ := w.arrives(tc.from, tc.packet, tc.at, tc.verdict, tc.as)
 			if tc.verdict != Dropped {
-				w.answered(tc.from, tc.packet, at, got)
+				w.answered(tc.from, tc.packet, tc.at, got)
 			}
 		})
 	}
@@ -120,9 +95,7 @@ func TestANodeInARangeOfPodsAtAPort(t *testing.T) {
 				w.drops("milan milan-2", tcp("10.244.2.20", tc.to), "rome gw-a", tc.rule)
 				return
 			}
-			at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", tc.to))
-			require.Equal(t, "rome rome-2", at, "%v", got)
-			require.Equal(t, Delivered, got.Verdict, "%v", got)
+			w.arrives("milan milan-2", tcp("10.244.2.20", tc.to), "rome rome-2", Delivered, "10.200.2.20 > 10.0.4.12")
 		})
 	}
 }
@@ -133,15 +106,10 @@ func TestAnEndpointWithinAView(t *testing.T) {
 	t.Parallel()
 	w := clouds(t, nil)
 	outer := Packet{Tuple: Tuple{Proto: "udp", Src: addr("10.0.3.200"), Dst: addr("10.200.7.7"), SrcPort: TunnelPort, DstPort: TunnelPort}, Mark: TunnelMark}
-	_, got, _ := w.follow("rome gw-a", outer)
-	require.Equal(t, Handed, got.Verdict, "the gateway sends it out: %v", got)
-	outer.In, outer.Mark = "veth0", 0
-	_, got, _ = w.follow("rome rome-1", outer)
-	require.Equal(t, Handed, got.Verdict, "its node forwards it: %v", got)
-
-	at, got, _ := w.follow("rome rome-1", tcp("10.0.3.77", "10.200.7.7"))
-	require.Equal(t, "milan gw-a", at, "no node of milan has 10.244.7.7: %v", got)
-	require.Equal(t, "10.244.7.7", got.Packet.Dst.String())
+	w.arrives("rome gw-a", outer, "rome gw-a", Handed, outer.ends())
+	outer.In, outer.Mark = "veth0", 0 // its node forwards it
+	w.arrives("rome rome-1", outer, "rome rome-1", Handed, outer.ends())
+	w.arrives("rome rome-1", tcp("10.0.3.77", "10.200.7.7"), "milan gw-a", Dropped, "10.200.3.77 > 10.244.7.7") // no node of milan has it
 }
 
 // newer has no IPv4 at all.
@@ -178,13 +146,8 @@ func TestClustersOfIPv6Only(t *testing.T) {
 	for _, r := range node.Rules {
 		require.Equal(t, V6, r.Family)
 	}
-	at, got, _ := w.follow("a a-1", tcp("fd00:10:244:1::5", "fd00:aa:0:1::7"))
-	require.Equal(t, "b b-1", at, "%v", got)
-	require.Equal(t, "fd00:aa:0:1::5 > fd00:10:244:1::7", got.Packet.Src.String()+" > "+got.Packet.Dst.String())
-	home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
-	require.Equal(t, "a a-1", home)
-	require.Equal(t, "fd00:aa:0:1::7 > fd00:10:244:1::5", back.Packet.Src.String()+" > "+back.Packet.Dst.String())
-
-	_, got, _ = w.follow("a a-1", local(tcp("2001:db8:a::11", "fd00:aa:0:1::7")))
-	require.Equal(t, "fd00:ab::1", got.Packet.Src.String(), "a node is seen as its gateway")
+	p := tcp("fd00:10:244:1::5", "fd00:aa:0:1::7")
+	got, _ := w.arrives("a a-1", p, "b b-1", Handed, "fd00:aa:0:1::5 > fd00:10:244:1::7")
+	w.answered("a a-1", p, "b b-1", got)
+	w.arrives("a a-1", local(tcp("2001:db8:a::11", "fd00:aa:0:1::7")), "b b-1", Handed, "fd00:ab::1 > fd00:10:244:1::7") // a node is seen as its gateway
 }

@@ -65,213 +65,103 @@ func small() Input {
 	}
 }
 
-func TestNodeLinks(t *testing.T) {
-	t.Parallel()
-	s := planNode(t, small())
-	require.Equal(t, []Link{{
-		Name: OverlayDevice, Kind: VXLAN, MTU: 1450, ID: OverlayID, Port: OverlayPort,
-		Local: addr("192.168.0.11"), MAC: MAC{0x02, 0xfa, 192, 168, 0, 11},
-	}}, s.Links)
-	require.Empty(t, s.Addrs, "the node keeps the addresses that it has")
-	require.Empty(t, s.Sysctls, "a node forwards already")
-	require.Equal(t, Device{}, s.Device)
-
-	in := small()
-	in.Ports.Overlay, in.MTU = 4789, 9000
-	s = planNode(t, in)
-	require.Equal(t, uint16(4789), s.Links[0].Port)
-	require.Equal(t, 8950, s.Links[0].MTU)
+// planRow is a change of small, and what a part of the plan of a host is then.
+type planRow struct {
+	change func(*Input)
+	part   string // rules, routes, peers or allowed addresses of the tunnel, or a set of both families
+	want   []string
 }
 
-func TestNodeReachesEveryGateway(t *testing.T) {
-	t.Parallel()
-	in := small()
-	in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("172.16.0.9"), ""})
-	s := planNode(t, in)
-	require.Equal(t, []string{
-		"10.244.1.9 lladdr 02:fa:0a:f4:01:09 dev liqod-vx nud permanent",
-		"172.16.0.9 lladdr 02:fa:ac:10:00:09 dev liqod-vx nud permanent",
-	}, texts(s.Neighs))
-	require.Equal(t, []string{
-		"02:fa:0a:f4:01:09 dev liqod-vx dst 10.244.1.9 self permanent",
-		"02:fa:ac:10:00:09 dev liqod-vx dst 172.16.0.9 self permanent",
-	}, texts(s.FDB))
-}
-
-func TestNodeRules(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		change func(*Input)
-		want   []string
-	}{
-		"IPv4": {
-			func(*Input) {},
-			[]string{"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop"},
-		},
-		"no gateway yet": {
-			func(in *Input) { in.Gateways, in.Via = nil, "" },
-			[]string{"-4 priority 91 lookup 6171", "-4 priority 93 nop"},
-		},
-		"no peer yet": {
-			func(in *Input) { in.Peers = nil },
-			[]string{"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop"},
-		},
-		"a peer brings IPv6": {
-			func(in *Input) { in.Peers[0].Theirs.Pods = append(in.Peers[0].Theirs.Pods, prefix("fd00:aa::/56")) },
-			[]string{
-				"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop",
-				"-6 priority 91 lookup 6171", "-6 priority 93 nop",
-			},
-		},
-		"no range of any": {
-			func(in *Input) {
-				*in = Input{Nodes: []Host{{"rome-1", addrs("192.168.0.11"), nil}}, Ports: in.Ports, MTU: 1500}
-			},
-			nil,
-		},
-	} {
+func checkPlanRows(t *testing.T, plan func(*testing.T, Input) State, rows map[string]planRow) {
+	t.Helper()
+	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := small()
-			tc.change(&in)
-			require.Equal(t, tc.want, texts(planNode(t, in).Rules))
+			row.change(&in)
+			s := plan(t, in)
+			got, ok := map[string][]string{"rules": texts(s.Rules), "routes": texts(s.Routes), "peers": texts(s.Device.Peers), "allowed": texts(s.Device.Allowed)}[row.part]
+			if !ok {
+				got = elementsOf(s, row.part)
+			}
+			for i := range got {
+				got[i] = strings.TrimPrefix(strings.TrimSuffix(got[i], " proto 108"), "table 6171 ")
+			}
+			require.Equal(t, row.want, got)
 		})
 	}
 }
 
-func TestNodeRoutes(t *testing.T) {
+// What golden texts do not say of nodes.
+func TestNodes(t *testing.T) {
 	t.Parallel()
 	const by = " via 10.244.1.9 dev liqod-vx onlink src 192.168.0.11"
-	for name, tc := range map[string]struct {
-		change func(*Input)
-		want   []string // without table and protocol
-	}{
-		"by its gateway": {
-			func(*Input) {},
-			[]string{"10.200.0.0/16" + by + " mtu 1420", "10.201.0.0/16" + by + " mtu 1420", "10.70.0.0/16" + by, "10.70.0.2/32" + by},
+	const byB = " via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11"
+	second := func(in *Input) { in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("10.244.2.9"), ""}) }
+	theirs := func(r Ranges) func(*Input) { // and nothing else
+		return func(in *Input) { in.External, in.Peers[0].Ours, in.Peers[0].Theirs = nil, nil, r }
+	}
+	pods6 := theirs(Ranges{Pods: prefixes("fd00:aa::/56")})
+	checkPlanRows(t, planNode, map[string]planRow{
+		"no gateway yet": {func(in *Input) { in.Gateways, in.Via = nil, "" }, "rules", []string{"-4 priority 91 lookup 6171", "-4 priority 93 nop"}},
+		"no peer yet":    {func(in *Input) { in.Peers = nil }, "rules", []string{"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop"}},
+		"a peer brings IPv6": {
+			func(in *Input) { in.Peers[0].Theirs.Pods = append(in.Peers[0].Theirs.Pods, prefix("fd00:aa::/56")) }, "rules",
+			[]string{"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop", "-6 priority 91 lookup 6171", "-6 priority 93 nop"},
 		},
+		"no range of any": {func(in *Input) { *in = Input{Nodes: in.Nodes, Ports: in.Ports, MTU: 1500}; in.Nodes[0].Pods = nil }, "rules", nil},
+
 		"by the other gateway": {
-			func(in *Input) {
-				in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("10.244.2.9"), ""})
-				in.Via, in.Peers, in.External = "gw-b", in.Peers[:0], nil
-				in.Peers = []Peer{{ID: "milan", Theirs: Ranges{Pods: prefixes("10.200.0.0/16")}}}
-			},
-			[]string{"10.200.0.0/16 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420"},
+			func(in *Input) { second(in); in.Via = "gw-b"; theirs(Ranges{Pods: prefixes("10.200.0.0/16")})(in) }, "routes",
+			[]string{"10.200.0.0/16" + byB + " mtu 1420"},
 		},
 		"its peer by another gateway": {
-			func(in *Input) {
-				in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("10.244.2.9"), ""})
-				in.Peers[0].Via = "gw-b"
-			},
-			[]string{
-				"10.200.0.0/16 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420", "10.201.0.0/16 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420",
-				"10.70.0.0/16" + by, "10.70.0.2/32" + by, "10.70.0.3/32 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11",
-			},
+			func(in *Input) { second(in); in.Peers[0].Via = "gw-b" }, "routes",
+			[]string{"10.200.0.0/16" + byB + " mtu 1420", "10.201.0.0/16" + byB + " mtu 1420", "10.70.0.0/16" + by, "10.70.0.2/32" + by, "10.70.0.3/32" + byB},
 		},
 		"without a gateway": {
-			func(in *Input) { in.Via = "" },
+			func(in *Input) { in.Via = "" }, "routes",
 			[]string{"10.70.0.2/32" + by, "unreachable 10.200.0.0/16", "unreachable 10.201.0.0/16", "unreachable 10.70.0.0/16"},
 		},
-		"a range beyond a hub": {
-			func(in *Input) {
-				in.External = nil
-				in.Peers[0].Ours = nil
-				in.Peers[0].Theirs = Ranges{Transit: prefixes("10.9.0.0/16")}
-			},
-			[]string{"10.9.0.0/16" + by + " mtu 1420"},
-		},
+		"a range beyond a hub": {theirs(Ranges{Transit: prefixes("10.9.0.0/16")}), "routes", []string{"10.9.0.0/16" + by + " mtu 1420"}},
 		"a peer with a narrow way": {
-			func(in *Input) {
-				in.External, in.Peers[0].Ours = nil, nil
-				in.Peers[0].Theirs, in.Peers[0].MTU = Ranges{Pods: prefixes("10.200.0.0/16")}, 1300
-			},
+			func(in *Input) { theirs(Ranges{Pods: prefixes("10.200.0.0/16")})(in); in.Peers[0].MTU = 1300 }, "routes",
 			[]string{"10.200.0.0/16" + by + " mtu 1300"},
 		},
-		"IPv6, on a node without": {
-			func(in *Input) {
-				in.External, in.Peers[0].Ours = nil, nil
-				in.Peers[0].Theirs = Ranges{Pods: prefixes("fd00:aa::/56")}
-			},
-			[]string{"fd00:aa::/56 via fe80::fa:aff:fef4:109 dev liqod-vx onlink mtu 1420"},
-		},
+		"IPv6, on a node without": {pods6, "routes", []string{"fd00:aa::/56 via fe80::fa:aff:fef4:109 dev liqod-vx onlink mtu 1420"}},
 		"IPv6, on a node with it": {
-			func(in *Input) {
-				in.External, in.Peers[0].Ours = nil, nil
-				in.Peers[0].Theirs = Ranges{Pods: prefixes("fd00:aa::/56")}
-				in.Nodes[0].Addrs = addrs("192.168.0.11", "fd00:1::11")
-			},
+			func(in *Input) { pods6(in); in.Nodes[0].Addrs = addrs("192.168.0.11", "fd00:1::11") }, "routes",
 			[]string{"fd00:aa::/56 via fe80::fa:aff:fef4:109 dev liqod-vx onlink src fd00:1::11 mtu 1420"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			in := small()
-			tc.change(&in)
-			got := texts(planNode(t, in).Routes)
-			for i := range got {
-				got[i] = strings.TrimSuffix(strings.TrimPrefix(got[i], "table 6171 "), " proto 108")
-			}
-			require.Equal(t, tc.want, got)
-		})
-	}
-}
 
-func TestNodeElements(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		change func(*Input)
-		set    string
-		want   []string
-	}{
-		"sources out of the overlay": {nil, "fabric", []string{"10.200.0.0/16", "10.201.0.0/16", "10.70.0.0/16"}},
-		"sources that stay": {nil, "keep", []string{
-			"10.200.0.0/16 : 10.200.0.0/16", "10.201.0.0/16 : 10.201.0.0/16", "10.244.1.0/24 : 10.244.1.0/24", "10.70.0.0/16 : 10.70.0.0/16",
-		}},
-		"the node's address": {nil, "node", []string{
-			"10.200.0.0/16 : 192.168.0.11", "10.201.0.0/16 : 192.168.0.11", "10.70.0.0/16 : 192.168.0.11",
-		}},
-		"no exposed address": {nil, "hosts", nil},
+		"no exposed address": {func(*Input) {}, "hosts", nil},
 		"exposed addresses": {
 			func(in *Input) {
 				in.IPs = []IP{{External: addr("10.70.0.20"), Real: addr("192.168.0.11")}, {External: addr("10.70.0.21"), Real: addr("172.16.5.5")}}
-			},
-			"hosts",
+			}, "hosts",
 			[]string{"10.70.0.20 : 192.168.0.11", "10.70.0.21 : 172.16.5.5"},
 		},
 		"pods of other nodes do not keep their source here": {
 			func(in *Input) {
 				in.Nodes = append(in.Nodes, Host{"rome-2", addrs("192.168.0.12"), prefixes("10.244.2.0/24")})
 				in.External, in.Peers = nil, nil
-			},
-			"keep",
+			}, "keep",
 			[]string{"10.244.1.0/24 : 10.244.1.0/24"},
 		},
 		"pods in many small ranges": {
 			func(in *Input) {
 				in.Nodes[0].Pods = prefixes("10.244.1.0/28", "10.244.7.16/28", "10.244.9.9/32")
 				in.External, in.Peers = nil, nil
-			},
-			"keep",
+			}, "keep",
 			[]string{"10.244.1.0/28 : 10.244.1.0/28", "10.244.7.16/28 : 10.244.7.16/28", "10.244.9.9 : 10.244.9.9"},
 		},
-		"no address of the family": {
-			func(in *Input) {
-				in.External, in.Peers[0].Ours = nil, nil
-				in.Peers[0].Theirs = Ranges{Pods: prefixes("fd00:aa::/56")}
-			},
-			"node",
-			nil,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			in := small()
-			if tc.change != nil {
-				tc.change(&in)
-			}
-			require.Equal(t, tc.want, elementsOf(planNode(t, in), tc.set))
-		})
-	}
+		"no address of the family": {pods6, "node", nil},
+	})
+	in := small()
+	in.Ports.Overlay, in.MTU = 4789, 9000
+	link := planNode(t, in).Links[0]
+	require.Equal(t, uint16(4789), link.Port)
+	require.Equal(t, 8950, link.MTU)
 }
 
 // All that concerns peers is gone from a node when they are, and no gateway is left out.

@@ -64,37 +64,3 @@ func TestNextHops(t *testing.T) {
 		})
 	}
 }
-
-func TestRulesForEachFamily(t *testing.T) {
-	t.Parallel()
-	got := each(
-		Match{In: TunnelDevice, Set: Lookup{Name: "pairs", Key: SrcDst, Not: true}, Do: Drop},
-		Match{Do: DNAT, Map: Lookup{Name: "hosts", Key: Dst}},
-	)
-	require.Equal(t, []Match{
-		{In: TunnelDevice, Family: V4, Set: Lookup{Name: "pairs4", Key: SrcDst, Not: true}, Do: Drop},
-		{In: TunnelDevice, Family: V6, Set: Lookup{Name: "pairs6", Key: SrcDst, Not: true}, Do: Drop},
-		{Family: V4, Do: DNAT, Map: Lookup{Name: "hosts4", Key: Dst}},
-		{Family: V6, Do: DNAT, Map: Lookup{Name: "hosts6", Key: Dst}},
-	}, got)
-}
-
-func TestElementsAreOfOneFamily(t *testing.T) {
-	t.Parallel()
-	var e elements
-	e.set("a", prefix("10.0.0.0/8"))
-	e.set("a", prefix("fd00::/16"))
-	e.pair("b", prefix("10.0.0.0/8"), prefix("11.0.0.0/8"))
-	e.pair("b", prefix("10.0.0.0/8"), prefix("fd00::/16"))
-	e.to("c", prefix("fd00::/16"), prefix("fd01::/16"))
-	e.to("c", prefix("fd00::/16"), prefix("10.0.0.0/8"))
-	e.pairTo("d", prefix("fd00::/16"), prefix("fd01::/16"), prefix("10.0.0.0/8"))
-	e.pairTo("d", prefix("fd00::/16"), prefix("fd01::/16"), prefix("fd02::/16"))
-	require.Equal(t, elements{
-		{Set: "a4", A: prefix("10.0.0.0/8")},
-		{Set: "a6", A: prefix("fd00::/16")},
-		{Set: "b4", A: prefix("10.0.0.0/8"), B: prefix("11.0.0.0/8")},
-		{Set: "c6", A: prefix("fd00::/16"), Value: prefix("fd01::/16")},
-		{Set: "d6", A: prefix("fd00::/16"), B: prefix("fd01::/16"), Value: prefix("fd02::/16")},
-	}, e)
-}

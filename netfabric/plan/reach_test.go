@@ -96,28 +96,9 @@ func TestWhatIsNoLongerSharedIsClosed(t *testing.T) {
 	after.drops("milan milan-2", later(first), "rome rome-1", DropToPod)
 }
 
-// A pod that becomes shared, or is no longer, costs an element for each range of the peer.
-func TestSharingAPodIsLocal(t *testing.T) {
+// A connection to a pod in a third cluster ends when the hub no longer shares the pod.
+func TestWhatIsNoLongerSharedBehindIsClosed(t *testing.T) {
 	t.Parallel()
-	before, after := rome(), rome()
-	after.Peers[1].Reach = append(after.Peers[1].Reach, prefix("10.244.1.77/32"))
-	require.Equal(t, []string{
-		"add element inet liqod reach4 { 10.1.0.0/16 . 10.244.1.77 }", "add element inet liqod reach4 { 10.202.0.0/16 . 10.244.1.77 }",
-	}, difference(t, "rome-1", Node, before, after))
-	require.Empty(t, difference(t, "gw-a", Gateway, before, after))
-}
-
-// A pod in a third cluster that becomes shared, or is no longer, costs an element for each range of
-// the peer at the gateway, and nothing on nodes. A connection to it ends.
-func TestSharingAPodBehindIsLocal(t *testing.T) {
-	t.Parallel()
-	before, after := hub(), hub()
-	after.Peers[0].Through = append(after.Peers[0].Through, prefix("10.1.1.6/32"))
-	require.Equal(t, []string{
-		"add element inet liqod through4 { 10.200.0.0/16 . 10.1.1.6 }", "add element inet liqod through4 { 10.201.0.0/16 . 10.1.1.6 }",
-	}, difference(t, "gw-a", Gateway, before, after))
-	require.Empty(t, difference(t, "rome-1", Node, before, after))
-
 	w := three(t)
 	first := tcp("10.1.1.5", "10.204.2.20")
 	at, got, _ := w.follow("paris paris-1", first)

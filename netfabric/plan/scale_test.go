@@ -109,6 +109,7 @@ func TestScale(t *testing.T) {
 			less, err := planned(big(peers/2, nodes))
 			require.NoError(t, err)
 			t.Logf("%d of the peers have %d routes, %d tunnels, %d elements", peers/2, len(state.Routes)-len(less.Routes), len(state.Device.Peers)-len(less.Device.Peers), len(state.Table.Elements)-len(less.Table.Elements))
+			require.LessOrEqual(t, len(state.Table.Elements), 2*len(less.Table.Elements), "elements grow with the peers, not with the pairs of peers")
 			for name, change := range changes {
 				changed := in
 				change(&changed)

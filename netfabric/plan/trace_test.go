@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -131,6 +132,20 @@ func (w *world) answered(from string, sent Packet, at string, got Step) {
 	require.Equal(w.t, sent.reverse(), last.Packet.Tuple, "the answer comes from the address that was asked")
 }
 
+// arrives requires that a packet from a host gets to another one, how, and with which addresses. It returns the last
+// step and the hosts on the way.
+func (w *world) arrives(from string, p Packet, at string, verdict Verdict, as string) (Step, string) {
+	w.t.Helper()
+	end, got, way := w.follow(from, p)
+	require.Equal(w.t, at, end, "%v", got)
+	require.Equal(w.t, verdict, got.Verdict, "%v", got)
+	require.Equal(w.t, as, got.Packet.ends())
+	return got, way
+}
+
+// ends are the addresses of a packet.
+func (p Packet) ends() string { return p.ends() }
+
 // drops requires that a packet from a host is dropped at another one, and what the last step says.
 func (w *world) drops(from string, p Packet, at string, says ...string) {
 	w.t.Helper()
@@ -163,120 +178,51 @@ func probe(src, dst string) Packet {
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		change   func(rome, milan *Input)
-		from     string
-		packet   Packet
-		at       string // where it arrives
-		src, dst string // as it arrives
-		verdict  Verdict
-		way      string // hosts on the way, if they matter
+		change  func(rome, milan *Input)
+		from    string
+		packet  Packet
+		at, as  string  // where it arrives, and its addresses there
+		verdict Verdict // Handed if empty
+		way     string  // hosts on the way, if they matter
 	}{
-		"pod to pod": {
-			from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"),
-			at: "milan milan-2", src: "10.200.1.10", dst: "10.244.2.20", verdict: Handed,
-			way: "rome rome-1, rome gw-a, milan gw-a, milan milan-2",
+		"pod to pod": {from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"), at: "milan milan-2", as: "10.200.1.10 > 10.244.2.20",
+			way: "rome rome-1, rome gw-a, milan gw-a, milan milan-2"},
+		"and the other way": {from: "milan milan-2", packet: tcp("10.244.2.20", "10.200.1.10"), at: "rome rome-1", as: "10.200.2.20 > 10.244.1.10",
+			way: "milan milan-2, milan gw-a, rome gw-a, rome rome-1"},
+		"pods with one and the same address": {from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.1.10"), at: "milan milan-1", as: "10.200.1.10 > 10.244.1.10"},
+		"IPv6":                               {from: "rome rome-1", packet: tcp("fd00:10:244:1::10", "fd00:aa:0:2::20"), at: "milan milan-2", as: "fd00:ba:0:1::10 > fd00:10:244:2::20"},
+		"by the other gateway of each": {from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"), at: "milan milan-2", as: "10.200.1.10 > 10.244.2.20", change: func(rome, milan *Input) {
+			rome.Via, rome.Peers[0].Use, milan.Via, milan.Peers[0].Use = "gw-b", 2, "gw-b", 2
 		},
-		"and the other way": {
-			from: "milan milan-2", packet: tcp("10.244.2.20", "10.200.1.10"),
-			at: "rome rome-1", src: "10.200.2.20", dst: "10.244.1.10", verdict: Handed,
-			way: "milan milan-2, milan gw-a, rome gw-a, rome rome-1",
-		},
-		"pods with one and the same address": {
-			from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.1.10"),
-			at: "milan milan-1", src: "10.200.1.10", dst: "10.244.1.10", verdict: Handed,
-		},
-		"IPv6": {
-			from: "rome rome-1", packet: tcp("fd00:10:244:1::10", "fd00:aa:0:2::20"),
-			at: "milan milan-2", src: "fd00:ba:0:1::10", dst: "fd00:10:244:2::20", verdict: Handed,
-		},
-		"by the other gateway of each": {
-			change: func(rome, milan *Input) {
-				rome.Via, rome.Peers[0].Use, milan.Via, milan.Peers[0].Use = "gw-b", 2, "gw-b", 2
-			},
-			from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"),
-			at: "milan milan-2", src: "10.200.1.10", dst: "10.244.2.20", verdict: Handed,
-			way: "rome rome-1, rome gw-b, milan gw-b, milan milan-2",
-		},
-		"a node": {
-			from: "rome rome-1", packet: local(tcp("192.168.0.11", "10.200.2.20")),
-			at: "milan milan-2", src: "10.71.0.1", dst: "10.244.2.20", verdict: Handed,
-		},
-		"a node over IPv6": {
-			from: "rome rome-1", packet: local(tcp("fd00:1::11", "fd00:aa:0:2::20")),
-			at: "milan milan-2", src: "fd00:bb::1", dst: "fd00:10:244:2::20", verdict: Handed,
-		},
-		"a node with an external address": {
-			from: "rome rome-2", packet: local(tcp("192.168.0.12", "10.200.2.20")),
-			at: "milan milan-2", src: "10.71.0.20", dst: "10.244.2.20", verdict: Handed,
-		},
-		"from outside, by a node port": {
-			from: "rome rome-1", packet: tcp("198.51.100.7", "10.200.2.20"),
-			at: "milan milan-2", src: "10.71.0.1", dst: "10.244.2.20", verdict: Handed,
-		},
-		"a pod of another node, by a node port": {
-			from: "rome rome-1", packet: tcp("10.244.2.77", "10.200.2.20"),
-			at: "milan milan-2", src: "10.71.0.1", dst: "10.244.2.20", verdict: Handed,
-		},
-		"to a pod in the host network": {
-			from: "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.20"),
-			at: "rome rome-2", src: "10.200.2.20", dst: "192.168.0.12", verdict: Delivered,
-		},
-		"to a host outside": {
-			from: "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.21"),
-			at: "rome gw-a", src: "10.244.1.9", dst: "172.16.5.5", verdict: Handed,
-		},
-		"to a host outside, at home": {
-			from: "rome rome-1", packet: tcp("10.244.1.10", "10.70.0.21"),
-			at: "rome rome-1", src: "10.244.1.10", dst: "172.16.5.5", verdict: Handed,
-			way: "rome rome-1",
-		},
-		"to a host outside, of a node": {
-			from: "rome rome-1", packet: local(tcp("192.168.0.11", "10.70.0.21")),
-			at: "rome rome-1", src: "192.168.0.11", dst: "172.16.5.5", verdict: Handed,
-			way: "rome rome-1",
-		},
-		"to a port that gateways serve": {
-			change: served,
-			from:   "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.40"),
-			at: "rome gw-a", src: "10.200.2.20", dst: "10.70.0.40", verdict: Delivered,
-			way: "milan milan-2, milan gw-a, rome gw-a",
-		},
-		"a probe": {
-			from: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.2"),
-			at: "milan gw-a", src: "10.71.0.2", dst: "10.70.0.2", verdict: Delivered,
-		},
-		"a probe between gateways that are not in use": {
-			from: "rome gw-b", packet: probe("10.70.0.3", "10.201.0.3"),
-			at: "milan gw-b", src: "10.71.0.3", dst: "10.70.0.3", verdict: Delivered,
-		},
-		"a probe across": {
-			from: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.3"),
-			at: "milan gw-b", src: "10.71.0.2", dst: "10.70.0.3", verdict: Delivered,
-		},
-		"a node probes its gateways": {
-			from: "rome rome-1", packet: probe("192.168.0.11", "10.70.0.3"),
-			at: "rome gw-b", src: "192.168.0.11", dst: "10.70.0.3", verdict: Delivered,
-		},
-		"a ping to a peer's gateway": {
-			from: "rome rome-1", packet: Packet{In: "veth0", Tuple: Tuple{Proto: "icmp", Src: addr("10.244.1.10"), Dst: addr("10.201.0.1")}},
-			at: "milan gw-a", src: "10.200.1.10", dst: "10.70.0.1", verdict: Delivered,
-		},
+			way: "rome rome-1, rome gw-b, milan gw-b, milan milan-2"},
+		"a node":                                {from: "rome rome-1", packet: local(tcp("192.168.0.11", "10.200.2.20")), at: "milan milan-2", as: "10.71.0.1 > 10.244.2.20"},
+		"a node over IPv6":                      {from: "rome rome-1", packet: local(tcp("fd00:1::11", "fd00:aa:0:2::20")), at: "milan milan-2", as: "fd00:bb::1 > fd00:10:244:2::20"},
+		"a node with an external address":       {from: "rome rome-2", packet: local(tcp("192.168.0.12", "10.200.2.20")), at: "milan milan-2", as: "10.71.0.20 > 10.244.2.20"},
+		"from outside, by a node port":          {from: "rome rome-1", packet: tcp("198.51.100.7", "10.200.2.20"), at: "milan milan-2", as: "10.71.0.1 > 10.244.2.20"},
+		"a pod of another node, by a node port": {from: "rome rome-1", packet: tcp("10.244.2.77", "10.200.2.20"), at: "milan milan-2", as: "10.71.0.1 > 10.244.2.20"},
+		"to a pod in the host network":          {from: "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.20"), at: "rome rome-2", as: "10.200.2.20 > 192.168.0.12", verdict: Delivered},
+		"to a host outside":                     {from: "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.21"), at: "rome gw-a", as: "10.244.1.9 > 172.16.5.5"},
+		"to a host outside, at home": {from: "rome rome-1", packet: tcp("10.244.1.10", "10.70.0.21"), at: "rome rome-1", as: "10.244.1.10 > 172.16.5.5",
+			way: "rome rome-1"},
+		"to a host outside, of a node": {from: "rome rome-1", packet: local(tcp("192.168.0.11", "10.70.0.21")), at: "rome rome-1", as: "192.168.0.11 > 172.16.5.5",
+			way: "rome rome-1"},
+		"to a port that gateways serve": {from: "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.40"), at: "rome gw-a", as: "10.200.2.20 > 10.70.0.40", verdict: Delivered, change: served,
+			way: "milan milan-2, milan gw-a, rome gw-a"},
+		"a probe": {from: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.2"), at: "milan gw-a", as: "10.71.0.2 > 10.70.0.2", verdict: Delivered},
+		"a probe between gateways that are not in use": {from: "rome gw-b", packet: probe("10.70.0.3", "10.201.0.3"), at: "milan gw-b", as: "10.71.0.3 > 10.70.0.3", verdict: Delivered},
+		"a probe across":             {from: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.3"), at: "milan gw-b", as: "10.71.0.2 > 10.70.0.3", verdict: Delivered},
+		"a node probes its gateways": {from: "rome rome-1", packet: probe("192.168.0.11", "10.70.0.3"), at: "rome gw-b", as: "192.168.0.11 > 10.70.0.3", verdict: Delivered},
+		"a ping to a peer's gateway": {from: "rome rome-1", packet: Packet{In: "veth0", Tuple: Tuple{Proto: "icmp", Src: addr("10.244.1.10"), Dst: addr("10.201.0.1")}}, at: "milan gw-a", as: "10.200.1.10 > 10.70.0.1", verdict: Delivered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := romeAndMilan(t, tc.change)
-			at, got, way := w.follow(tc.from, tc.packet)
-			require.Equal(t, tc.at, at, "%v", got)
-			require.Equal(t, tc.verdict, got.Verdict, "%v", got)
-			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
+			got, way := w.arrives(tc.from, tc.packet, tc.at, cmp.Or(tc.verdict, Handed), tc.as)
 			if tc.way != "" {
 				require.Equal(t, tc.way, way)
 			}
-
-			w.answered(tc.from, tc.packet, at, got)
-			again, second, _ := w.follow(tc.from, tc.packet)
-			require.Equal(t, at, again)
-			require.Equal(t, got.Packet.Tuple, second.Packet.Tuple, "the next packet goes where the first went")
+			w.answered(tc.from, tc.packet, tc.at, got)
+			w.arrives(tc.from, tc.packet, tc.at, got.Verdict, tc.as) // the next packet goes where the first went
 		})
 	}
 }
@@ -437,14 +383,9 @@ func TestOuterPackets(t *testing.T) {
 func TestICMPErrors(t *testing.T) {
 	t.Parallel()
 	w := romeAndMilan(t)
-	at, got, _ := w.follow("rome rome-1", tcp("10.244.1.10", "10.200.2.20"))
-	require.Equal(t, "milan milan-2", at)
-
+	got, _ := w.arrives("rome rome-1", tcp("10.244.1.10", "10.200.2.20"), "milan milan-2", Handed, "10.200.1.10 > 10.244.2.20")
 	fault := Packet{Error: true, Tuple: Tuple{Proto: "icmp", Src: addr("192.168.0.22"), Dst: got.Packet.Src}}
-	home, last, _ := w.follow("milan milan-2", fault)
-	require.Equal(t, "rome rome-1", home, "%v", last)
-	require.Equal(t, Handed, last.Verdict)
-	require.Equal(t, "10.200.2.20 > 10.244.1.10", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
+	w.arrives("milan milan-2", fault, "rome rome-1", Handed, "10.200.2.20 > 10.244.1.10")
 }
 
 // Where addresses are not translated the kernel leaves the source of an error as it is: a
@@ -460,7 +401,7 @@ func TestICMPErrorsWithoutTranslation(t *testing.T) {
 	steps = Trace(gw, fault)
 	last := steps[len(steps)-1]
 	require.Equal(t, Sent, last.Verdict, "%v", steps)
-	require.Equal(t, "10.70.0.1 > 10.1.0.5", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
+	require.Equal(t, "10.70.0.1 > 10.1.0.5", last.Packet.ends())
 
 	fault.In, fault.Src = "", addr("10.70.0.1")
 	steps = Trace(gw, fault)
@@ -470,49 +411,4 @@ func TestICMPErrorsWithoutTranslation(t *testing.T) {
 	fault.In, fault.Src = OverlayDevice, addr("10.1.0.5")
 	steps = Trace(gw, fault)
 	require.Equal(t, Dropped, steps[len(steps)-1].Verdict)
-}
-
-// A hub gives each of its peers the range of the other as one more range of its own.
-func TestTransit(t *testing.T) {
-	t.Parallel()
-	hub := func(rome, _ *Input) {
-		rome.Peers[0].Ours = append(rome.Peers[0].Ours, Map{prefix("10.1.0.0/16"), prefix("10.203.0.0/16")})
-		rome.Peers[1].Ours = append(rome.Peers[1].Ours, Map{prefix("10.200.0.0/16"), prefix("10.204.0.0/16")})
-		rome.Peers[1].Through = prefixes("10.200.2.20/32")
-	}
-	there := tcp("10.1.0.5", "10.204.2.20")
-	there.In, there.Key = TunnelDevice, key(21)
-
-	w := romeAndMilan(t, hub)
-	steps := Trace(w.hosts["rome gw-a"], there)
-	last := steps[len(steps)-1]
-	require.Equal(t, Sent, last.Verdict, "%v", steps)
-	require.Equal(t, key(11), last.To)
-	require.Equal(t, "10.203.0.5 > 10.200.2.20", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
-
-	back := answer(last.Packet, TunnelDevice)
-	back.Key, back.Flow = key(11), last.Packet.Flow
-	steps = Trace(w.hosts["rome gw-a"], back)
-	last = steps[len(steps)-1]
-	require.Equal(t, key(21), last.To, "%v", steps)
-	require.Equal(t, there.reverse(), last.Packet.Tuple)
-
-	steps = Trace(romeAndMilan(t).hosts["rome gw-a"], there)
-	require.Equal(t, Dropped, steps[len(steps)-1].Verdict, "peers meet only where the hub lets them")
-}
-
-func TestTraceIsReadable(t *testing.T) {
-	t.Parallel()
-	w := romeAndMilan(t)
-	var lines []string
-	for _, s := range Trace(w.hosts["rome rome-1"], tcp("10.244.1.10", "10.200.2.20")) {
-		lines = append(lines, s.String())
-	}
-	require.Equal(t, []string{
-		`conntrack: new [10.244.1.10 > 10.200.2.20]`,
-		`rule 91: table 6171 10.200.0.0/16 via 10.244.1.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420 proto 108 [10.244.1.10 > 10.200.2.20]`,
-		`postrouting translate_out: oifname "liqod-vx" snat ip prefix to ip saddr map @keep4 keep4 { 10.244.1.0/24 : 10.244.1.0/24 } [10.244.1.10 > 10.200.2.20]`,
-		`liqod-vx: neigh 10.244.1.9 lladdr 02:fa:0a:f4:01:09 dev liqod-vx nud permanent [10.244.1.10 > 10.200.2.20]`,
-		`liqod-vx: fdb 02:fa:0a:f4:01:09 dev liqod-vx dst 10.244.1.9 self permanent [10.244.1.10 > 10.200.2.20] sent to 10.244.1.9`,
-	}, lines)
 }

@@ -118,85 +118,38 @@ func TestTraceActions(t *testing.T) {
 		s.Table.Chains = []Chain{{Name: "one", NAT: nat, Hook: h, Rules: rules}}
 		return s
 	}
+	byPrefix, bySet := Lookup{Name: "m4", Key: DstSrc}, Lookup{Name: "to4", Key: Dst}
+	counted := in(HookForward, false, Match{Do: Goto, To: "off"}, Match{Do: Accept})
+	counted.Table.Chains = append(counted.Table.Chains, Chain{Name: "off", Rules: []Match{{Set: Lookup{Name: "a4", Key: Src}, Do: Count}, {Do: Drop}}})
+	two := in(HookPostrouting, true, Match{Do: SNATPrefix, Map: byPrefix}, Match{Do: SNAT, Map: bySet})
+	there := tcp("10.1.3.4", "10.2.0.2")
 	for name, tc := range map[string]struct {
-		state    State
-		packet   Packet
-		src, dst string
-		verdict  Verdict
+		state   State
+		packet  Packet
+		as      string
+		verdict Verdict
 	}{
-		"accept ends the chain": {
-			in(HookForward, false, Match{Do: Accept}, Match{Do: Drop}),
-			tcp("10.1.0.1", "10.2.0.2"), "10.1.0.1", "10.2.0.2", Sent,
-		},
-		"clamping does not": {
-			in(HookForward, false, Match{Do: ClampMSS}, Match{Do: Drop}),
-			tcp("10.1.0.1", "10.2.0.2"), "10.1.0.1", "10.2.0.2", Dropped,
-		},
-		"a source by prefix": {
-			in(HookPostrouting, true, Match{Do: SNATPrefix, Map: Lookup{Name: "m4", Key: DstSrc}}),
-			tcp("10.1.3.4", "10.2.0.2"), "10.9.3.4", "10.2.0.2", Sent,
-		},
-		"a source that no element has": {
-			in(HookPostrouting, true, Match{Do: SNATPrefix, Map: Lookup{Name: "m4", Key: DstSrc}}),
-			tcp("10.3.3.4", "10.2.0.2"), "10.3.3.4", "10.2.0.2", Sent,
-		},
-		"the first that fits": {
-			in(HookPostrouting, true,
-				Match{Do: SNATPrefix, Map: Lookup{Name: "m4", Key: DstSrc}},
-				Match{Do: SNAT, Map: Lookup{Name: "to4", Key: Dst}}),
-			tcp("10.1.3.4", "10.2.0.2"), "10.9.3.4", "10.2.0.2", Sent,
-		},
-		"or the second": {
-			in(HookPostrouting, true,
-				Match{Do: SNATPrefix, Map: Lookup{Name: "m4", Key: DstSrc}},
-				Match{Do: SNAT, Map: Lookup{Name: "to4", Key: Dst}}),
-			tcp("10.3.3.4", "10.2.0.2"), "10.7.7.7", "10.2.0.2", Sent,
-		},
-		"a destination, before routing": {
-			in(HookPrerouting, true, Match{Do: DNAT, Map: Lookup{Name: "to4", Key: Dst}}),
-			tcp("10.1.3.4", "10.2.0.2"), "10.1.3.4", "10.7.7.7", Handed,
-		},
-		"a destination by prefix": {
-			in(HookPrerouting, true, Match{Do: DNATPrefix, Map: Lookup{Name: "m4", Key: DstSrc}}),
-			tcp("10.1.3.4", "10.2.0.2"), "10.1.3.4", "10.9.0.2", Handed,
-		},
-		"a destination of this host's packet": {
-			in(HookOutput, true, Match{Do: DNAT, Map: Lookup{Name: "to4", Key: Dst}}),
-			local(tcp("192.168.0.1", "10.2.0.2")), "192.168.0.1", "10.7.7.7", Handed,
-		},
-		"the address of this host": {
-			in(HookPostrouting, true, Match{Do: Masquerade}),
-			tcp("10.1.3.4", "10.2.0.2"), "192.168.0.1", "10.2.0.2", Sent,
-		},
-		"which has none of IPv6": {
-			in(HookPostrouting, true, Match{Do: Masquerade}),
-			tcp("fd00::1", "fd00::2"), "fd00::1", "fd00::2", Handed,
-		},
-		"one packet": {
-			in(HookPostrouting, false, Match{Do: SetSrc, Map: Lookup{Name: "to4", Key: Dst}}),
-			tcp("10.1.3.4", "10.2.0.2"), "10.7.7.7", "10.2.0.2", Sent,
-		},
-		"counted and dropped in another chain": {
-			func() State {
-				s := in(HookForward, false, Match{Do: Goto, To: "off"}, Match{Do: Accept})
-				s.Table.Chains = append(s.Table.Chains, Chain{Name: "off", Rules: []Match{{Set: Lookup{Name: "a4", Key: Src}, Do: Count}, {Do: Drop}}})
-				return s
-			}(),
-			tcp("10.1.0.1", "10.2.0.2"), "10.1.0.1", "10.2.0.2", Dropped,
-		},
+		"accept ends the chain":                {in(HookForward, false, Match{Do: Accept}, Match{Do: Drop}), there, "10.1.3.4 > 10.2.0.2", Sent},
+		"clamping does not":                    {in(HookForward, false, Match{Do: ClampMSS}, Match{Do: Drop}), there, "10.1.3.4 > 10.2.0.2", Dropped},
+		"a source that no element has":         {in(HookPostrouting, true, Match{Do: SNATPrefix, Map: byPrefix}), tcp("10.3.3.4", "10.2.0.2"), "10.3.3.4 > 10.2.0.2", Sent},
+		"the first that fits":                  {two, there, "10.9.3.4 > 10.2.0.2", Sent},
+		"or the second":                        {two, tcp("10.3.3.4", "10.2.0.2"), "10.7.7.7 > 10.2.0.2", Sent},
+		"a destination, before routing":        {in(HookPrerouting, true, Match{Do: DNAT, Map: bySet}), there, "10.1.3.4 > 10.7.7.7", Handed},
+		"a destination by prefix":              {in(HookPrerouting, true, Match{Do: DNATPrefix, Map: byPrefix}), there, "10.1.3.4 > 10.9.0.2", Handed},
+		"a destination of this host's packet":  {in(HookOutput, true, Match{Do: DNAT, Map: bySet}), local(tcp("192.168.0.1", "10.2.0.2")), "192.168.0.1 > 10.7.7.7", Handed},
+		"the address of this host":             {in(HookPostrouting, true, Match{Do: Masquerade}), there, "192.168.0.1 > 10.2.0.2", Sent},
+		"which has none of IPv6":               {in(HookPostrouting, true, Match{Do: Masquerade}), tcp("fd00::1", "fd00::2"), "fd00::1 > fd00::2", Handed},
+		"one packet":                           {in(HookPostrouting, false, Match{Do: SetSrc, Map: bySet}), there, "10.7.7.7 > 10.2.0.2", Sent},
+		"counted and dropped in another chain": {counted, tcp("10.1.0.1", "10.2.0.2"), "10.1.0.1 > 10.2.0.2", Dropped},
 		"what goes on in the chain": {
-			in(HookPostrouting, false,
-				Match{Do: SetSrc, Map: Lookup{Name: "to4", Key: Dst}},
-				Match{Set: Lookup{Name: "a4", Key: Src}, Do: Drop}),
-			tcp("10.1.3.4", "10.2.0.2"), "10.7.7.7", "10.2.0.2", Sent,
+			in(HookPostrouting, false, Match{Do: SetSrc, Map: bySet}, Match{Set: Lookup{Name: "a4", Key: Src}, Do: Drop}), there, "10.7.7.7 > 10.2.0.2", Sent,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			steps := Trace(tc.state, tc.packet)
-			got := last(steps)
-			require.Equal(t, tc.verdict, got.Verdict, "%v", steps)
-			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
+			require.Equal(t, tc.verdict, last(steps).Verdict, "%v", steps)
+			require.Equal(t, tc.as, last(steps).Packet.ends())
 		})
 	}
 }
@@ -231,55 +184,35 @@ func TestTraceChains(t *testing.T) {
 
 func TestTraceRouting(t *testing.T) {
 	t.Parallel()
+	rules := func(more ...Rule) func(*State) { return func(s *State) { s.Rules = append(s.Rules, more...) } }
+	unreachable := func(dst string) func(*State) {
+		return func(s *State) {
+			s.Routes = append(s.Routes, Route{Table: PeersTable, Dst: prefix(dst), Unreachable: true})
+		}
+	}
 	for name, tc := range map[string]struct {
 		change func(*State)
 		packet Packet
 		want   Verdict
 		to     string
 	}{
-		"by a rule":           {func(*State) {}, tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
-		"by no rule":          {func(s *State) { s.Rules = nil }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
-		"by another family's": {func(s *State) { s.Rules[0].Family = V6 }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
-		"by no route":         {func(*State) {}, tcp("10.1.0.1", "10.3.0.2"), Handed, ""},
-		"of another table":    {func(s *State) { s.Routes[0].Table = InsideTable }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
-		"of the source":       {func(s *State) { s.Rules[0].Src = prefix("10.1.0.0/16") }, tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
-		"of another source":   {func(s *State) { s.Rules[0].Src = prefix("10.5.0.0/16") }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
-		"of the device":       {func(s *State) { s.Rules[0].In = "veth0" }, tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
-		"of another device":   {func(s *State) { s.Rules[0].In = "veth1" }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
-		"of another mark":     {func(s *State) { s.Rules[0].Mark = 7 }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
-		"of this host's own":  {func(s *State) { s.Rules[0].In = "veth0" }, local(tcp("192.168.0.1", "10.2.0.2")), Handed, ""},
-		"skipped": {
-			func(s *State) {
-				s.Rules = append(s.Rules, Rule{Priority: 90, Family: V4, Goto: 93}, Rule{Priority: 93, Family: V4})
-			},
-			tcp("10.1.0.1", "10.2.0.2"), Handed, "",
-		},
-		"skipped, but not so far": {
-			func(s *State) {
-				s.Rules = append(s.Rules, Rule{Priority: 90, Family: V4, Goto: 91})
-			},
-			tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2",
-		},
-		"unreachable": {
-			func(s *State) {
-				s.Routes = append(s.Routes, Route{Table: PeersTable, Dst: prefix("10.2.0.0/24"), Unreachable: true})
-			},
-			tcp("10.1.0.1", "10.2.0.2"), Dropped, "",
-		},
-		"the longest prefix": {
-			func(s *State) {
-				s.Routes = append(s.Routes, Route{Table: PeersTable, Dst: prefix("10.0.0.0/8"), Unreachable: true})
-			},
-			tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2",
-		},
-		"a neighbour that is not there": {
-			func(s *State) { s.Neighs = nil },
-			tcp("10.1.0.1", "10.2.0.2"), Dropped, "",
-		},
-		"an entry that is not there": {
-			func(s *State) { s.FDB = nil },
-			tcp("10.1.0.1", "10.2.0.2"), Dropped, "",
-		},
+		"by a rule":                          {func(*State) {}, tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
+		"by no rule":                         {func(s *State) { s.Rules = nil }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
+		"by another family's":                {func(s *State) { s.Rules[0].Family = V6 }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
+		"by no route":                        {func(*State) {}, tcp("10.1.0.1", "10.3.0.2"), Handed, ""},
+		"of another table":                   {func(s *State) { s.Routes[0].Table = InsideTable }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
+		"of the source":                      {func(s *State) { s.Rules[0].Src = prefix("10.1.0.0/16") }, tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
+		"of another source":                  {func(s *State) { s.Rules[0].Src = prefix("10.5.0.0/16") }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
+		"of the device":                      {func(s *State) { s.Rules[0].In = "veth0" }, tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
+		"of another device":                  {func(s *State) { s.Rules[0].In = "veth1" }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
+		"of another mark":                    {func(s *State) { s.Rules[0].Mark = 7 }, tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
+		"of this host's own":                 {func(s *State) { s.Rules[0].In = "veth0" }, local(tcp("192.168.0.1", "10.2.0.2")), Handed, ""},
+		"skipped":                            {rules(Rule{Priority: 90, Family: V4, Goto: 93}, Rule{Priority: 93, Family: V4}), tcp("10.1.0.1", "10.2.0.2"), Handed, ""},
+		"skipped, but not so far":            {rules(Rule{Priority: 90, Family: V4, Goto: 91}), tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
+		"unreachable":                        {unreachable("10.2.0.0/24"), tcp("10.1.0.1", "10.2.0.2"), Dropped, ""},
+		"the longest prefix":                 {unreachable("10.0.0.0/8"), tcp("10.1.0.1", "10.2.0.2"), Sent, "192.168.0.2"},
+		"a neighbour that is not there":      {func(s *State) { s.Neighs = nil }, tcp("10.1.0.1", "10.2.0.2"), Dropped, ""},
+		"an entry that is not there":         {func(s *State) { s.FDB = nil }, tcp("10.1.0.1", "10.2.0.2"), Dropped, ""},
 		"to an address of this host":         {func(*State) {}, tcp("10.1.0.1", "10.70.0.1"), Delivered, ""},
 		"to its underlay address":            {func(*State) {}, tcp("10.1.0.1", "192.168.0.1"), Delivered, ""},
 		"to the source of one of its routes": {func(s *State) { s.Routes[0].Src = addr("10.5.5.5") }, tcp("10.1.0.1", "10.5.5.5"), Delivered, ""},
