@@ -30,21 +30,15 @@ func TestNetworks(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"the same":             {ask: "10.42.0.0/16", want: "10.42.0.0/16", reason: "Allocated"},
-		"the same, IPv6":       {ask: "fd42::/48", want: "fd42::/48", reason: "Allocated"},
-		"in a pool":            {ask: "10.81.0.0/16", want: "10.81.0.0/16", reason: "Allocated"},
-		"our own":              {ask: "10.244.0.0/16", want: "10.80.0.0/16", reason: "Remapped", says: "10.80.0.0/16 stands for 10.244.0.0/16 in this cluster"},
-		"our external":         {ask: "10.70.0.0/16", want: "10.80.0.0/16", reason: "Remapped"},
-		"public":               {ask: "2001:db8::/48", want: "fd80::/48", reason: "Remapped"},
-		"of another":           {before: []string{"10.42.0.0/16"}, ask: "10.42.0.0/16", want: "10.80.0.0/16", reason: "Remapped"},
-		"exactly":              {ask: "203.0.113.0/24", exact: true, want: "203.0.113.0/24", reason: "Allocated"},
-		"exactly, of another":  {before: []string{"10.42.0.0/16"}, ask: "10.42.0.0/16", exact: true, reason: "Overlaps", says: "no other range is accepted"},
-		"nothing is left":      {before: []string{"10.80.0.0/16", "10.81.0.0/16"}, ask: "10.244.0.0/16", reason: "Exhausted", says: "nothing more is given to milan, for 10.244.0.0/16: its claims get at most a half of what others leave of each range of ipam.pools: add a range to ipam.pools"},
-		"too large":            {ask: "172.16.0.0/15", reason: "Exhausted", says: "172.16.0.0/15 is too large: a claim gets at most a quarter of a range of ipam.pools, so ranges of size /16 and smaller are accepted"},
-		"loopback":             {ask: "127.0.0.0/16", reason: "Invalid", says: "loopback"},
-		"past the API server":  {ask: "nonsense", reason: "Invalid", says: "a range without host bits is"},
-		"host bits, past it":   {ask: "10.42.0.1/16", reason: "Invalid", says: "a range without host bits is"},
-		"no range of all, too": {ask: "0.0.0.0/0", reason: "Invalid"},
+		"the same":            {ask: "10.42.0.0/16", want: "10.42.0.0/16", reason: "Allocated"},
+		"our own":             {ask: "10.244.0.0/16", want: "10.80.0.0/16", reason: "Remapped", says: "10.80.0.0/16 stands for 10.244.0.0/16 in this cluster"},
+		"our external":        {ask: "10.70.0.0/16", want: "10.80.0.0/16", reason: "Remapped"},
+		"public":              {ask: "2001:db8::/48", want: "fd80::/48", reason: "Remapped"},
+		"exactly, of another": {before: []string{"10.42.0.0/16"}, ask: "10.42.0.0/16", exact: true, reason: "Overlaps", says: "no other range is accepted"},
+		"nothing is left":     {before: []string{"10.80.0.0/16", "10.81.0.0/16"}, ask: "10.244.0.0/16", reason: "Exhausted", says: "nothing more is given to milan, for 10.244.0.0/16: its claims get at most a half of what others leave of each range of ipam.pools: add a range to ipam.pools"},
+		"too large":           {ask: "172.16.0.0/15", reason: "Exhausted", says: "172.16.0.0/15 is too large: a claim gets at most a quarter of a range of ipam.pools, so ranges of size /16 and smaller are accepted"},
+		"loopback":            {ask: "127.0.0.0/16", reason: "Invalid", says: "loopback"},
+		"past the API server": {ask: "nonsense", reason: "Invalid", says: "a range without host bits is"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,9 +143,7 @@ func TestTrustWakesNetworks(t *testing.T) {
 }
 
 func TestIPs(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
+	r, a := allocated(t)
 	r.ip("host", "192.0.2.1")
 	a.settle()
 	r.ip("host6", "2001:db8::1")
@@ -196,9 +188,7 @@ func TestIPs(t *testing.T) {
 
 // TestWrites: what is recorded comes before what is said, and each once.
 func TestWrites(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
+	r, a := allocated(t)
 	r.network("first", "10.42.0.0/16")
 	a.deliver()
 	require.NoError(t, a.syncNetwork("first"))
@@ -244,28 +234,6 @@ func gets(a *actor) (out []string) {
 	return out
 }
 
-func TestConflict(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a, b := r.actor(), r.actor()
-	r.network("zero", "10.41.0.0/16")
-	a.settle()
-	b.deliver("addresspools")
-	r.network("first", "10.42.0.0/16")
-	r.network("second", "10.42.0.0/16")
-	a.deliver()
-	b.deliver("networks")
-	require.NoError(t, a.syncNetwork("first"))
-	require.NoError(t, b.syncNetwork("second"), "its cache of the pool is behind")
-	require.Equal(t, "10.42.0.0/16", string(r.getNetwork("first").Status.CIDR))
-	require.Equal(t, "10.80.0.0/16", string(r.getNetwork("second").Status.CIDR))
-	kubetest.RequireWrites(t, b.client,
-		"patch networks "+tenant+"/second", "update addresspools networks", "update addresspools networks", "update networks/status "+tenant+"/second")
-	a.settle()
-	b.settle()
-	require.Equal(t, []string{"zero 10.41.0.0/16", "first 10.42.0.0/16", "second 10.80.0.0/16"}, r.given())
-}
-
 // TestConflictsWithoutEnd: who writes the pool all the time makes a claim wait, not fail.
 func TestConflictsWithoutEnd(t *testing.T) {
 	t.Parallel()
@@ -286,91 +254,9 @@ func TestConflictsWithoutEnd(t *testing.T) {
 	require.Equal(t, []string{"first 10.42.0.0/16"}, r.given())
 }
 
-// TestCrash: the process dies after each write in turn, and another goes on.
-func TestCrash(t *testing.T) {
-	t.Parallel()
-	errDead := errors.New("dead")
-	for after := range 4 {
-		r := newRig(t)
-		writes := 0
-		dying := r.actorWith(r.client(func(action clienttesting.Action) (bool, runtime.Object, error) {
-			switch action.GetVerb() {
-			case "get", "list", "watch":
-			default:
-				if writes++; writes > after {
-					return true, nil, errDead
-				}
-			}
-			return r.server.React(action)
-		}))
-		r.network("first", "10.42.0.0/16")
-		dying.deliver()
-		err := dying.syncNetwork("first")
-		require.Equal(t, after < 3, errors.Is(err, errDead), "%d: %v", after, err)
-
-		r.actor().settle()
-		require.Equal(t, "10.42.0.0/16", string(r.getNetwork("first").Status.CIDR), after)
-		require.Equal(t, []string{"first 10.42.0.0/16"}, r.given(), after)
-
-		writes = 0
-		r.deleteNetwork("first")
-		dying.deliver()
-		err = dying.syncNetwork("first")
-		require.Equal(t, after < 2, errors.Is(err, errDead), "%d: %v", after, err)
-		r.actor().settle()
-		require.Nil(t, r.getNetwork("first"), after)
-		require.Empty(t, r.given(), after)
-	}
-}
-
-// TestStaleDeletion: a cache that still has a claim that is gone leads to an allocation
-// that nobody has; it is taken back.
-func TestStaleDeletion(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a, stale := r.actor(), r.actor()
-	r.network("first", "10.42.0.0/16")
-	a.settle()
-	stale.deliver("networks")
-	r.deleteNetwork("first")
-	a.settle()
-	require.Nil(t, r.getNetwork("first"))
-	require.Empty(t, r.given())
-
-	require.NoError(t, stale.syncNetwork("first"))
-	require.Equal(t, []string{"first 10.42.0.0/16"}, r.given(), "leaked for now")
-	stale.deliver("addresspools")
-	require.NoError(t, stale.syncPool(t.Context(), loop.Key{Name: ipamv1alpha1.PoolNetworks}))
-	require.Equal(t, []string{"first 10.42.0.0/16"}, r.given(), "its cache knows no better")
-	stale.settle()
-	require.Empty(t, r.given())
-	require.Zero(t, r.pool(ipamv1alpha1.PoolNetworks).Status.Allocated)
-}
-
-// TestReleaseWithStaleCache: a cache that does not know an allocation proves nothing.
-func TestReleaseWithStaleCache(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a, b := r.actor(), r.actor()
-	r.network("zero", "10.41.0.0/16")
-	a.settle()
-	b.deliver()
-	r.network("first", "10.42.0.0/16")
-	a.settle()
-	r.deleteNetwork("first")
-	b.deliver("networks")
-	require.NoError(t, b.syncNetwork("first"))
-	require.Nil(t, r.getNetwork("first"))
-	require.Equal(t, []string{"zero 10.41.0.0/16"}, r.given())
-}
-
 // TestSuccessor: another Network of the same name has nothing of the one before.
 func TestSuccessor(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
-	r.network("first", "10.42.0.0/16")
-	a.settle()
+	r, a := allocated(t, "first", "10.42.0.0/16")
 	old := r.getNetwork("first")
 	r.unhold("first")
 	r.deleteNetwork("first")
@@ -385,9 +271,7 @@ func TestSuccessor(t *testing.T) {
 
 // TestHeldByOthers: where only the finalizer of another keeps a claim, what it had is free.
 func TestHeldByOthers(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
+	r, a := allocated(t)
 	n := r.network("first", "10.42.0.0/16")
 	n.Finalizers = []string{"example.com/other"}
 	kubetest.Update(t, r.user.IPAMV1alpha1().Networks(tenant), n)
@@ -400,13 +284,7 @@ func TestHeldByOthers(t *testing.T) {
 
 // TestPoolIsDeleted: somebody deletes the record. What claims have stays theirs.
 func TestPoolIsDeleted(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
-	r.network("first", "10.244.0.0/16")
-	r.network("second", "10.244.0.0/16")
-	r.network("third", "10.42.0.0/16")
-	a.settle()
+	r, a := allocated(t, "first", "10.244.0.0/16", "second", "10.244.0.0/16", "third", "10.42.0.0/16")
 	before := r.given()
 	require.Len(t, before, 3)
 	require.NoError(t, r.user.IPAMV1alpha1().AddressPools().Delete(t.Context(), ipamv1alpha1.PoolNetworks, metav1.DeleteOptions{}))
@@ -428,11 +306,7 @@ func TestPoolIsDeleted(t *testing.T) {
 // TestPoolIsDeletedAfterRelease: a claim that is released, and not gone yet, says still that
 // it has what another has now.
 func TestPoolIsDeletedAfterRelease(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
-	r.network("first", "10.42.0.0/16")
-	a.settle()
+	r, a := allocated(t, "first", "10.42.0.0/16")
 	r.deleteNetwork("first")
 	r.editPool(ipamv1alpha1.PoolNetworks, func(p *ipamv1alpha1.AddressPool) { p.Spec.Allocations = nil })
 	r.network("second", "10.42.0.0/16")
@@ -450,12 +324,7 @@ func TestPoolIsDeletedAfterRelease(t *testing.T) {
 
 // TestAllocationIsRemoved: somebody takes an entry out of the record.
 func TestAllocationIsRemoved(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
-	r.network("first", "10.244.0.0/16")
-	r.network("second", "10.244.0.0/16")
-	a.settle()
+	r, a := allocated(t, "first", "10.244.0.0/16", "second", "10.244.0.0/16")
 	before := r.given()
 	r.editPool(ipamv1alpha1.PoolNetworks, func(p *ipamv1alpha1.AddressPool) { p.Spec.Allocations = p.Spec.Allocations[1:] })
 	a.settle()
@@ -465,12 +334,7 @@ func TestAllocationIsRemoved(t *testing.T) {
 // TestPoolIsUnreadable: somebody writes nonsense into the record. What claims have is not
 // touched, and goes when they go; new ones wait.
 func TestPoolIsUnreadable(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
-	r.network("first", "10.42.0.0/16")
-	r.network("second", "10.43.0.0/16")
-	a.settle()
+	r, a := allocated(t, "first", "10.42.0.0/16", "second", "10.43.0.0/16")
 	good := r.pool(ipamv1alpha1.PoolNetworks).Spec.Allocations
 	for name, nonsense := range map[string]ipamv1alpha1.Allocation{
 		"no range":         {CIDR: "10.44", For: "10.44.0.0/16", UID: string(r.getNetwork("second").UID), Namespace: tenant, Name: "second"},
@@ -489,14 +353,14 @@ func TestPoolIsUnreadable(t *testing.T) {
 		require.Equal(t, "PoolInvalid", cond.Reason, name)
 		require.Contains(t, cond.Message, "AddressPool networks cannot be read: ", name)
 		require.Contains(t, cond.Message, "correct its spec.allocations", name)
-		require.Equal(t, "Invalid", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason, name)
+		require.Equal(t, "Invalid", r.poolReason(), name)
 		r.deleteNetwork("third")
 		a.settle()
 		require.Nil(t, r.getNetwork("third"), name)
 
 		r.editPool(ipamv1alpha1.PoolNetworks, func(p *ipamv1alpha1.AddressPool) { p.Spec.Allocations = good })
 		a.settle()
-		require.Equal(t, "Available", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason, name)
+		require.Equal(t, "Available", r.poolReason(), name)
 	}
 	// An entry that names nothing is nobody's.
 	r.editPool(ipamv1alpha1.PoolNetworks, func(p *ipamv1alpha1.AddressPool) {
@@ -520,12 +384,12 @@ func TestReservedLater(t *testing.T) {
 	require.Equal(t, "10.42.0.0/16", string(n.Status.CIDR))
 	require.Equal(t, "Overlaps", ready(n.Status.Conditions).Reason)
 	require.Contains(t, ready(n.Status.Conditions).Message, "overlaps 10.42.7.0/24, reserved by ipam.reservedSubnets, now: delete the claim and create another")
-	require.Equal(t, "Overlaps", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason)
+	require.Equal(t, "Overlaps", r.poolReason())
 	r.deleteNetwork("first")
 	r.network("again", "10.42.0.0/16")
 	a.settle()
 	require.Equal(t, "10.80.0.0/16", string(r.getNetwork("again").Status.CIDR))
-	require.Equal(t, "Available", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason)
+	require.Equal(t, "Available", r.poolReason())
 }
 
 // TestRangesUnknown: nothing is given before the ranges of the cluster are known, what is given
@@ -546,7 +410,7 @@ func TestRangesUnknown(t *testing.T) {
 	require.Empty(t, r.getNetwork("new").Status.CIDR)
 	require.Equal(t, "Allocated", ready(r.getNetwork("old").Status.Conditions).Reason)
 	require.Equal(t, "Allocated", ready(r.getIP("host").Status.Conditions).Reason, "the external range is known")
-	require.Equal(t, "RangesUnknown", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason)
+	require.Equal(t, "RangesUnknown", r.poolReason())
 	require.Equal(t, []string{"old 10.42.0.0/16"}, r.given())
 
 	// Nor where the record is made again of the claims.
@@ -560,7 +424,7 @@ func TestRangesUnknown(t *testing.T) {
 	reserved.set(nil, "10.43.0.0/24")
 	a.settle()
 	require.Equal(t, "10.80.0.0/16", string(r.getNetwork("new").Status.CIDR))
-	require.Equal(t, "Available", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason)
+	require.Equal(t, "Available", r.poolReason())
 }
 
 // TestRangesAppear: claims that wait are tried again when the ranges change, and what is given
@@ -580,7 +444,7 @@ func TestRangesAppear(t *testing.T) {
 	r.eventually("it is given", says("Allocated"))
 	reserved.set(nil, "10.244.0.0/16", "10.42.0.5/32") // a Node comes
 	r.eventually("it is judged", says("Overlaps"))
-	r.eventually("so is the pool", func() bool { return ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason == "Overlaps" })
+	r.eventually("so is the pool", func() bool { return r.poolReason() == "Overlaps" })
 }
 
 func TestBadConfigurations(t *testing.T) {
@@ -599,9 +463,7 @@ func TestBadConfigurations(t *testing.T) {
 
 // TestRunning has the loops woken by what they watch.
 func TestRunning(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.actor()
+	r, a := allocated(t)
 	stop := a.run()
 	r.network("first", "10.244.0.0/16")
 	r.network("second", "10.244.0.0/16")

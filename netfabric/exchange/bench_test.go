@@ -5,20 +5,14 @@ import (
 	"encoding/base64"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers"
 	corefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -34,12 +28,9 @@ import (
 
 // bench is the API server of cluster rome, and people and peers who write there.
 type bench struct {
-	t       *testing.T
-	tracker clienttesting.ObjectTracker
-	server  *kubetest.Server
-	clk     *clocktesting.FakeClock
-	others  *fake.Clientset
-	nodes   []*corev1.Node
+	*rig
+	others *fake.Clientset
+	nodes  []*corev1.Node
 }
 
 // gatewayKey returns the public key number n.
@@ -50,27 +41,15 @@ func gatewayKey(n byte) string {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, tracker: fake.NewSimpleClientset().Tracker(), clk: clocktesting.NewFakeClock(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))}
-	b.server = kubetest.NewServer(b.tracker, b.clk)
-	b.others = b.client()
-	return b
-}
-
-func (b *bench) client() *fake.Clientset {
-	c := &fake.Clientset{}
-	c.AddReactor("*", "*", b.server.React)
-	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		w, err := b.tracker.Watch(a.GetResource(), a.GetNamespace())
-		return true, w, err
-	})
-	return c
+	r := newRig(t)
+	return &bench{rig: r, others: r.user}
 }
 
 // replica is one replica of rome's controller, with caches that are filled by hand.
 type replica struct {
 	*bench
+	caches
 	liqo     *fake.Clientset
-	factory  externalversions.SharedInformerFactory
 	core     coreinformers.SharedInformerFactory
 	exchange *Exchange
 	publish  *Publisher
@@ -80,9 +59,12 @@ type replica struct {
 // replica starts one: its caches are as the API server is.
 func (b *bench) replica(change ...func(*check.Own)) *replica {
 	b.t.Helper()
-	r := &replica{bench: b, liqo: b.client(), gateways: &fixedGateways{list: []networkingv1beta1.Gateway{
+	r := &replica{bench: b, liqo: b.client(b.server.React), gateways: &fixedGateways{list: []networkingv1beta1.Gateway{
 		{Name: "gw-1", Number: 1, PublicKey: gatewayKey(1), Endpoints: []networkingv1beta1.Endpoint{{Address: "203.0.113.10", Port: 51840}}}}, known: true}}
-	r.factory = externalversions.NewSharedInformerFactory(r.liqo, 0)
+	r.caches = caches{b.rig, externalversions.NewSharedInformerFactory(r.liqo, 0), slices.Concat(
+		kindsOf(networkingv1beta1.SchemeGroupVersion, "Configuration", "Connection"), kindsOf(ipamv1alpha1.SchemeGroupVersion, "Network"),
+		kindsOf(corev1beta1.SchemeGroupVersion, "ForeignCluster"), kindsOf(sharingv1alpha1.SchemeGroupVersion, "ResourceOffer"),
+		kindsOf(offloadingv1beta1.SchemeGroupVersion, "NamespaceOffloading"))}
 	r.core = coreinformers.NewSharedInformerFactory(corefake.NewClientset(), 0)
 	own := check.Own{Pods: ranges("10.244.0.0/16"), External: ranges("10.70.0.0/16"), Services: ranges("10.96.0.0/12")}
 	for _, c := range change {
@@ -115,44 +97,10 @@ func (g *fixedGateways) Alive() bool                                   { return 
 func (g *fixedGateways) MTU() int32                                    { return 1400 }
 func (g *fixedGateways) Subscribe(f func())                            { g.told = append(g.told, f) }
 
-// stores are the caches, by resource.
-func (r *replica) stores() map[string]cache.Store {
-	networking := r.factory.Networking().V1beta1()
-	return map[string]cache.Store{
-		"configurations": networking.Configurations().Informer().GetStore(), "connections": networking.Connections().Informer().GetStore(),
-		"networks": r.factory.IPAM().V1alpha1().Networks().Informer().GetStore(), "foreignclusters": r.factory.Core().V1beta1().ForeignClusters().Informer().GetStore(),
-		"namespaceoffloadings": r.factory.Offloading().V1beta1().NamespaceOffloadings().Informer().GetStore(), "resourceoffers": r.factory.Sharing().V1alpha1().ResourceOffers().Informer().GetStore(),
-	}
-}
-
-var gvkOf = map[string]schema.GroupVersionKind{
-	"configurations":  networkingv1beta1.SchemeGroupVersion.WithKind("Configuration"),
-	"connections":     networkingv1beta1.SchemeGroupVersion.WithKind("Connection"),
-	"networks":        ipamv1alpha1.SchemeGroupVersion.WithKind("Network"),
-	"foreignclusters": corev1beta1.SchemeGroupVersion.WithKind("ForeignCluster"),
-	"resourceoffers":  sharingv1alpha1.SchemeGroupVersion.WithKind("ResourceOffer"),
-
-	"namespaceoffloadings": offloadingv1beta1.SchemeGroupVersion.WithKind("NamespaceOffloading"),
-}
-
-// deliver makes caches as the API server is now, all unless some are named.
+// deliver makes caches as the API server is now, all unless some are named. Those of Nodes are always.
 func (r *replica) deliver(names ...string) {
 	r.t.Helper()
-	stores := r.stores()
-	for name, kind := range gvkOf {
-		if len(names) > 0 && !slices.Contains(names, name) {
-			continue
-		}
-		list, err := r.tracker.List(kind.GroupVersion().WithResource(name), kind, "")
-		require.NoError(r.t, err)
-		items, err := meta.ExtractList(list)
-		require.NoError(r.t, err)
-		var objects []any
-		for _, o := range items {
-			objects = append(objects, o)
-		}
-		require.NoError(r.t, stores[name].Replace(objects, ""))
-	}
+	r.caches.deliver(names...)
 	var nodes []any
 	for _, n := range r.bench.nodes {
 		nodes = append(nodes, n)
@@ -174,6 +122,14 @@ func (r *replica) settle(peer string) {
 		}
 	}
 	r.t.Fatal("writes do not end")
+}
+
+// writes syncs a peer's exchange without an error, and returns what was written.
+func (r *replica) writes(peer string) []string {
+	r.t.Helper()
+	writes, err := r.sync(peer)
+	require.NoError(r.t, err)
+	return writes
 }
 
 // sync syncs a peer's exchange, and returns what was written.
@@ -279,18 +235,44 @@ func (b *bench) connection(peer string) *networkingv1beta1.Connection {
 	return kubetest.Find(b.t, b.others.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)), peer)
 }
 
-// connected brings rome and milan together: what is equal in both is remapped.
-func (b *bench) connected() *replica {
+// meets has milan, with pods as rome's, say its ranges.
+func (b *bench) meets() {
 	b.t.Helper()
 	b.peer("milan")
 	b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
-	r := b.replica()
-	r.settle("milan")
+}
+
+// agrees has the allocator, and milan, answer each other's ranges. What is equal in both is remapped.
+func (b *bench) agrees() {
+	b.t.Helper()
 	b.grant("milan", "10.244.0.0/16", "10.80.0.0/16")
 	b.grant("milan", "10.71.0.0/16", "10.71.0.0/16")
 	b.answers("milan", "10.90.0.0/16", "10.70.0.0/16")
+}
+
+// leaves deletes milan's Configuration.
+func (b *bench) leaves() {
+	b.t.Helper()
+	require.NoError(b.t, b.others.NetworkingV1beta1().Configurations(tenant).Delete(b.t.Context(), "rome", metav1.DeleteOptions{}))
+}
+
+// connected brings rome and milan together.
+func (b *bench) connected() *replica {
+	b.t.Helper()
+	b.meets()
+	r := b.replica()
+	r.settle("milan")
+	b.agrees()
 	r.settle("milan")
 	return r
+}
+
+// connected is a test of rome and milan, which are together. It runs beside others.
+func connected(t *testing.T) (*bench, *replica) {
+	t.Helper()
+	t.Parallel()
+	b := newBench(t)
+	return b, b.connected()
 }
 
 func (b *bench) condition(peer string) metav1.Condition {

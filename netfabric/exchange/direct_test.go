@@ -48,19 +48,17 @@ func TestDirect(t *testing.T) {
 		addr      string
 		want      string
 	}{
-		"agreed":                        {want: "10.86.3.4"},
-		"a namespace not admitted":      {namespace: "apps", want: "none"},
-		"a namespace that is not named": {namespace: "else", want: "none"},
-		"a pod of the hub":              {addr: "10.244.3.4", want: "none"},
-		"the tunnel is down":            {edit: func(_, third *connection) { third.Status.Value = networkingv1beta1.Connecting }, want: "none"},
-		"the peering ends":              {edit: func(_, third *connection) { third.DeletionTimestamp = new(metav1.Now()) }, want: "none"},
-		"the third admits for another":  {edit: func(_, third *connection) { third.Spec.Admitted[0].ClusterID = "rome" }, want: "none"},
-		"the third admits nobody":       {edit: func(_, third *connection) { third.Spec.Admitted = nil }, want: "none"},
-		"the hub names nobody":          {edit: func(hub, _ *connection) { hub.Spec.Behind = nil }, want: "none"},
-		"the hub names another cluster": {edit: func(hub, _ *connection) { hub.Spec.Behind[0].ClusterID = "turin" }, want: "none"},
-		"a range that is not of its pods": {
-			edit: func(hub, _ *connection) { hub.Spec.Behind[0].Ranges[0].Own = "10.70.0.0/16" }, want: "none",
-		},
+		"agreed":                          {want: "10.86.3.4"},
+		"a namespace not admitted":        {namespace: "apps", want: "none"},
+		"a namespace that is not named":   {namespace: "else", want: "none"},
+		"a pod of the hub":                {addr: "10.244.3.4", want: "none"},
+		"the tunnel is down":              {edit: func(_, third *connection) { third.Status.Value = networkingv1beta1.Connecting }, want: "none"},
+		"the peering ends":                {edit: func(_, third *connection) { third.DeletionTimestamp = new(metav1.Now()) }, want: "none"},
+		"the third admits for another":    {edit: func(_, third *connection) { third.Spec.Admitted[0].ClusterID = "rome" }, want: "none"},
+		"the third admits nobody":         {edit: func(_, third *connection) { third.Spec.Admitted = nil }, want: "none"},
+		"the hub names nobody":            {edit: func(hub, _ *connection) { hub.Spec.Behind = nil }, want: "none"},
+		"the hub names another cluster":   {edit: func(hub, _ *connection) { hub.Spec.Behind[0].ClusterID = "turin" }, want: "none"},
+		"a range that is not of its pods": {edit: func(hub, _ *connection) { hub.Spec.Behind[0].Ranges[0].Own = "10.70.0.0/16" }, want: "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

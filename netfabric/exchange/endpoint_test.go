@@ -69,8 +69,7 @@ func TestEndpoints(t *testing.T) {
 		kubetest.WatchFromList(liqo)
 		have := func() (out []ipamv1alpha1.IP) {
 			kubetest.Settled(time.Minute)
-			list, err := liqo.IPAMV1alpha1().IPs("").List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
+			list := kubetest.List(t, liqo.IPAMV1alpha1().IPs(""))
 			return list.Items
 		}
 		endpointsRig(t, core, liqo, false)
@@ -84,15 +83,13 @@ func TestEndpoints(t *testing.T) {
 		require.ElementsMatch(t, []string{"liqo-tenant-milan", "liqo-tenant-oslo"}, []string{made[0].Namespace, made[1].Namespace})
 
 		endpointSlices := core.DiscoveryV1().EndpointSlices("shop")
-		_, err := endpointSlices.Create(t.Context(), endpointSlice("more", 53, "192.168.0.7"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, endpointSlices, endpointSlice("more", 53, "192.168.0.7"))
 		for _, ip := range have() {
 			require.Equal(t, []int32{53, 80}, []int32{ip.Spec.Ports[0].Port, ip.Spec.Ports[1].Port})
 		}
 		ended := offloading.DeepCopy()
 		delete(ended.Status.RemoteNamespacesConditions, "oslo")
-		_, err = liqo.OffloadingV1beta1().NamespaceOffloadings("shop").Update(t.Context(), ended, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, liqo.OffloadingV1beta1().NamespaceOffloadings("shop"), ended)
 		require.True(t, !slices.ContainsFunc(have(), func(ip ipamv1alpha1.IP) bool { return ip.Namespace == "liqo-tenant-oslo" }))
 		require.Len(t, have(), 1)
 		require.NoError(t, endpointSlices.Delete(t.Context(), "web", metav1.DeleteOptions{}))
@@ -117,8 +114,7 @@ func TestEndpointsOff(t *testing.T) {
 		kubetest.WatchFromList(liqo)
 		endpointsRig(t, core, liqo, true)
 		kubetest.Settled(time.Minute)
-		list, err := liqo.IPAMV1alpha1().IPs("").List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, liqo.IPAMV1alpha1().IPs(""))
 		var left []string
 		for _, ip := range list.Items {
 			left = append(left, ip.Name)

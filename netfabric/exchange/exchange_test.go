@@ -32,8 +32,7 @@ const (
 func TestExchange(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.peer("milan")
-	b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
+	b.meets()
 	r := b.replica()
 	require.NoError(t, r.publish.sync(t.Context(), loop.Key{Name: "milan"}))
 	r.deliver()
@@ -73,9 +72,7 @@ func TestExchange(t *testing.T) {
 	require.Equal(t, made("milan"), c.Labels)
 
 	// A restart, and a second replica, write nothing.
-	writes, err = b.replica().sync("milan")
-	require.NoError(t, err)
-	require.Empty(t, writes)
+	require.Empty(t, b.replica().writes("milan"))
 }
 
 // TestOwnRangesUnknown: nothing of a peer is taken over before the own ranges are known, and
@@ -83,14 +80,12 @@ func TestExchange(t *testing.T) {
 func TestOwnRangesUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.peer("milan")
-	b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
+	b.meets()
 	unknown := func(o *check.Own) { o.Services = nil }
 	r := b.replica(unknown)
 	_, err := r.publishes("milan")
 	require.ErrorContains(t, err, "the ranges of this cluster cannot be published: the ranges of Services of this cluster are not known")
-	_, err = r.sync("milan")
-	require.NoError(t, err)
+	r.writes("milan")
 	require.Equal(t, networkingv1beta1.ReasonNotAllocated, b.condition("milan").Reason)
 	require.Contains(t, b.condition("milan").Message, "cluster rome takes nothing of it over yet: the ranges of Services of this cluster are not known")
 	require.Contains(t, b.condition("milan").Message, "set networking.serviceCIDRs")
@@ -98,37 +93,16 @@ func TestOwnRangesUnknown(t *testing.T) {
 
 	r = b.replica()
 	r.settle("milan")
-	b.grant("milan", "10.244.0.0/16", "10.80.0.0/16")
-	b.grant("milan", "10.71.0.0/16", "10.71.0.0/16")
-	b.answers("milan", "10.90.0.0/16", "10.70.0.0/16")
+	b.agrees()
 	r.settle("milan")
 	require.Equal(t, metav1.ConditionTrue, b.condition("milan").Status)
 
-	writes, err := b.replica(unknown).sync("milan")
-	require.NoError(t, err)
-	require.Empty(t, writes)
-}
-
-func TestInvalidConfigurationIsNotApplied(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.peer("milan")
-	b.says("milan", "169.254.0.0/16", "10.71.0.0/16", 11)
-	r := b.replica()
-	r.settle("milan")
-	is := b.condition("milan")
-	require.Equal(t, metav1.ConditionFalse, is.Status)
-	require.Equal(t, networkingv1beta1.ReasonInvalid, is.Reason)
-	require.Contains(t, is.Message, "cluster rome takes nothing of it over: pod: 169.254.0.0/16 has addresses of 169.254.0.0/16, link-local addresses")
-	require.Empty(t, b.claims("milan"))
-	require.Nil(t, b.connection("milan"))
+	require.Empty(t, b.replica(unknown).writes("milan"))
 }
 
 // What was agreed on stays in force when the peer says something that is not accepted.
 func TestInvalidChangeLeavesWhatIs(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	before := b.connection("milan")
 	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) {
 		c.Spec.Local.CIDR.Pod = []networkingv1beta1.CIDR{"10.244.0.0/16", "127.0.0.0/8"}
@@ -150,9 +124,7 @@ func TestInvalidChangeLeavesWhatIs(t *testing.T) {
 // The Connection has the trust of the ForeignCluster, whatever the peer says, and whatever else is
 // not known.
 func TestTrustInThePeer(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	require.Empty(t, b.connection("milan").Spec.Trust)
 	clusters := b.others.CoreV1beta1().ForeignClusters()
 	trusts := func(r *replica, trust corev1beta1.Trust) {
@@ -194,9 +166,7 @@ func TestNothingIsClaimedBeforeAnOfferIsUsed(t *testing.T) {
 // TestRangeIsAdded: what both sides have agreed on stays in force while they negotiate about
 // one range more.
 func TestRangeIsAdded(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	before := b.connection("milan").Spec
 	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) {
 		c.Spec.Local.CIDR.Pod = append(c.Spec.Local.CIDR.Pod, "10.1.0.0/16")
@@ -208,17 +178,14 @@ func TestRangeIsAdded(t *testing.T) {
 		c.Spec.Local.CIDR.Pod = append(c.Spec.Local.CIDR.Pod, "10.245.0.0/16")
 	})
 	r.deliver()
-	_, err := r.sync("milan")
-	require.NoError(t, err)
+	r.writes("milan")
 	require.Equal(t, []networkingv1beta1.CIDR{"10.80.0.0/16", "10.82.0.0/16", "10.71.0.0/16"}, viewsOf(b.connection("milan")))
 	require.Equal(t, before.Local, b.connection("milan").Spec.Local, "milan has not answered")
 }
 
 // Another range gets another Network; the old one is free when the Connection has let go.
 func TestRangeIsReplaced(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) {
 		c.Spec.Local.CIDR.Pod = []networkingv1beta1.CIDR{"10.1.0.0/16"}
 	})
@@ -250,25 +217,10 @@ func viewsOf(c *networkingv1beta1.Connection) (out []networkingv1beta1.CIDR) {
 	return out
 }
 
-func TestGatewaysAndMTUFlowThrough(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
-	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) {
-		c.Spec.MTU = 1500
-		c.Spec.Gateways = append(c.Spec.Gateways, networkingv1beta1.Gateway{Name: "gw-2", Number: 2, PublicKey: gatewayKey(12)})
-	})
-	r.settle("milan")
-	require.Len(t, b.connection("milan").Spec.Gateways, 2)
-	require.EqualValues(t, 1400, b.connection("milan").Spec.MTU)
-}
-
 // TestAPeerThatChangesItsNetworkAllTheTime: each version of a Configuration causes writes, also in third clusters, and a
 // plan on each host.
 func TestAPeerThatChangesItsNetworkAllTheTime(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	written := 0
 	for range 1000 {
 		b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.MTU = 2770 - c.Spec.MTU })
@@ -282,8 +234,7 @@ func TestAPeerThatChangesItsNetworkAllTheTime(t *testing.T) {
 	}
 	require.LessOrEqual(t, written, 5*versionsAtOnce)
 	b.clk.Step(versionInterval)
-	_, err := r.sync("milan")
-	require.NoError(t, err)
+	r.writes("milan")
 	require.Equal(t, min(b.theirs("milan").Spec.MTU, 1400), b.connection("milan").Spec.MTU, "the last one counts in the end")
 }
 
@@ -353,9 +304,7 @@ func TestViewIsLost(t *testing.T) {
 }
 
 func TestBadAnswersAreNamed(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	before := b.connection("milan")
 	b.answers("milan", "224.0.0.0/16", "10.70.0.0/16")
 	r.settle("milan")
@@ -475,8 +424,7 @@ func TestAClaimedKeyKeepsNobodyOut(t *testing.T) {
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.peer("milan")
-	b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
+	b.meets()
 	r := b.replica()
 	r.settle("milan")
 	n := b.claims("milan")["10.244.0.0/16"]
@@ -493,7 +441,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	require.Equal(t, foreign.Spec, b.connection("milan").Spec)
 
 	// Also when the peer is gone.
-	require.NoError(t, b.others.NetworkingV1beta1().Configurations(n.Namespace).Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	b.leaves()
 	r.settle("milan")
 	require.Nil(t, b.theirs("milan"))
 	require.Len(t, b.claims("milan"), 1)
@@ -502,9 +450,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 
 // A Configuration that comes back with another UID, from a backup, takes its Networks over.
 func TestRestoredConfiguration(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	namespace := corev1beta1.TenantNamespace("milan")
 	old := b.theirs("milan")
 	gvr := networkingv1beta1.SchemeGroupVersion.WithResource("configurations")
@@ -520,11 +466,8 @@ func TestRestoredConfiguration(t *testing.T) {
 }
 
 func TestRemoval(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
-	namespace := corev1beta1.TenantNamespace("milan")
-	require.NoError(t, b.others.NetworkingV1beta1().Configurations(namespace).Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	b, r := connected(t)
+	b.leaves()
 	require.NotNil(t, b.theirs("milan"), "the finalizer holds it")
 	r.deliver()
 	writes, err := r.sync("milan")
@@ -536,22 +479,18 @@ func TestRemoval(t *testing.T) {
 	require.Empty(t, b.claims("milan"))
 
 	// The caches are behind: nothing is made again, and nothing is deleted twice.
-	writes, err = r.sync("milan")
-	require.NoError(t, err)
-	require.Empty(t, writes)
+	require.Empty(t, r.writes("milan"))
 	r.settle("milan")
 	require.Nil(t, b.connection("milan"))
 }
 
 // Views stay taken as long as the Connection is there.
 func TestRemovalWaitsForTheConnection(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	c := b.connection("milan")
 	c.Finalizers = []string{"test/gateway"}
 	c = kubetest.Update(t, b.others.NetworkingV1beta1().Connections(c.Namespace), c)
-	require.NoError(t, b.others.NetworkingV1beta1().Configurations(c.Namespace).Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	b.leaves()
 	r.settle("milan")
 	require.Len(t, b.claims("milan"), 2)
 	require.NotNil(t, b.theirs("milan"))
@@ -572,7 +511,7 @@ func TestRemovalStopsHalfWay(t *testing.T) {
 		for after := range 4 {
 			b := newBench(t)
 			r := b.connected()
-			require.NoError(t, b.others.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace("milan")).Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+			b.leaves()
 			r.deliver()
 			left := after
 			r.liqo.PrependReactor(verb, "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -592,9 +531,7 @@ func TestRemovalStopsHalfWay(t *testing.T) {
 
 // The finalizer was taken away by force: the rest goes all the same.
 func TestRemovalWithoutFinalizer(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	require.NoError(t, b.tracker.Delete(networkingv1beta1.SchemeGroupVersion.WithResource("configurations"), corev1beta1.TenantNamespace("milan"), "rome"))
 	r.settle("milan")
 	require.Nil(t, b.connection("milan"))
@@ -602,27 +539,25 @@ func TestRemovalWithoutFinalizer(t *testing.T) {
 }
 
 func TestStaleCaches(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 
 	// Without the Configurations: nothing is deleted.
 	again := b.replica()
-	require.NoError(t, again.stores()["configurations"].Replace(nil, ""))
+	again.replace("configurations")
 	writes, err := again.sync("milan")
 	require.ErrorIs(t, err, loop.After(store.CatchUp))
 	require.Empty(t, writes)
 
 	// Without this cluster's own.
-	require.NoError(t, again.stores()["configurations"].Replace([]any{b.theirs("milan")}, ""))
+	again.replace("configurations", b.theirs("milan"))
 	writes, err = again.sync("milan")
 	require.ErrorIs(t, err, loop.After(store.CatchUp))
 	require.Empty(t, writes)
 
 	// Without the Networks and the Connection: they are there.
 	again = b.replica()
-	require.NoError(t, again.stores()["networks"].Replace(nil, ""))
-	require.NoError(t, again.stores()["connections"].Replace(nil, ""))
+	again.replace("networks")
+	again.replace("connections")
 	_, err = again.sync("milan")
 	require.Error(t, err)
 	require.Len(t, b.claims("milan"), 2)
@@ -644,9 +579,7 @@ func TestStaleCaches(t *testing.T) {
 }
 
 func TestConflictsAreTriedAgain(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.MTU = 1300 })
 	r.deliver()
 	c := b.connection("milan")
@@ -661,9 +594,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 
 // A view is kept from being taken by a node that comes later.
 func TestNodeComesIntoView(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	b.nodes = append(b.nodes, testNode("n9", "10.80.3.4"))
 	r.settle("milan")
 	require.Contains(t, b.condition("milan").Message, "10.80.3.4/32, a node of rome")
@@ -692,15 +623,13 @@ func TestLoops(t *testing.T) {
 	eventually("rome publishes", func() bool { return b.mine("milan") != nil })
 	b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
 	eventually("rome claims", func() bool { return len(b.claims("milan")) == 2 })
-	b.grant("milan", "10.244.0.0/16", "10.80.0.0/16")
-	b.grant("milan", "10.71.0.0/16", "10.71.0.0/16")
-	b.answers("milan", "10.90.0.0/16", "10.70.0.0/16")
+	b.agrees()
 	eventually("both are joined", func() bool {
 		c := b.connection("milan")
 		return c != nil && len(c.Spec.Remote) == 2 && len(c.Spec.Local) == 2
 	})
 	b.decideOffer(b.getOffer("milan"), sharingv1alpha1.OfferRefused, "")
 	eventually("rome leaves", func() bool { return b.mine("milan") == nil && b.connection("milan") == nil })
-	require.NoError(t, b.others.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace("milan")).Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	b.leaves()
 	eventually("nothing is left", func() bool { return b.theirs("milan") == nil && len(b.claims("milan")) == 0 })
 }

@@ -285,7 +285,8 @@ func play(t *testing.T, seed uint64, deletes bool) {
 	m.finally()
 }
 
-// TestTwoAllocators: two at once, with caches of any age, interrupted at any request.
+// TestTwoAllocators: two at once, with caches of any age, interrupted at any request: one dies between two writes, loses an
+// answer, finds the record changed, or acts on a claim that is gone.
 func TestTwoAllocators(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(dramas()) {

@@ -82,18 +82,10 @@ func TestStanding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if tc.gateways == nil {
-				tc.gateways = &fixedGateways{known: true, list: []networkingv1beta1.Gateway{{Name: "gw"}}}
-			}
-			factory := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(tc.objects...), 0)
 			if tc.services == nil {
 				tc.services = []string{"10.96.0.0/12"}
 			}
-			s := standingOf(t, tc.gateways, tc.off, factory, tc.services...)
-			factory.Start(t.Context().Done())
-			factory.WaitForCacheSync(t.Context().Done())
-			fc := &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: tc.enabled}}
-			got := s.Condition(fc)
+			got := filledStanding(t, tc.gateways, tc.off, tc.objects, tc.services...).Condition(networkedBy(tc.enabled))
 			if tc.want == "" {
 				require.Nil(t, got)
 				return
@@ -106,33 +98,60 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestStandingBefore: before the caches are filled, what was told stands.
-func TestStandingBefore(t *testing.T) {
-	t.Parallel()
-	liqo := fake.NewSimpleClientset()
-	factory := externalversions.NewSharedInformerFactory(liqo, 0)
-	gateways := &fixedGateways{}
-	s := standingOf(t, gateways, false, factory, "10.96.0.0/12")
-	fc := &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
-	require.Nil(t, s.Condition(fc))
-	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: metav1.ConditionTrue, Reason: "Connected"}}
-	require.Equal(t, fc.Status.Conditions[0], *s.Condition(fc))
-
-	var told atomic.Int32
-	s.Subscribe(func(id string) {
-		if id == "milan" {
-			told.Add(1)
-		}
-	})
+// filledStanding is a NetworkStatus with filled caches. If no gateways are named, there is one.
+func filledStanding(t *testing.T, gateways *fixedGateways, off bool, objects []runtime.Object, given ...string) *NetworkStatus {
+	t.Helper()
+	if gateways == nil {
+		gateways = &fixedGateways{known: true, list: []networkingv1beta1.Gateway{{Name: "gw"}}}
+	}
+	factory := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(objects...), 0)
+	s := standingOf(t, gateways, off, factory, given...)
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	kubetest.Create(t, liqo.NetworkingV1beta1().Connections("liqo-tenant-milan"), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
-	require.Eventually(t, func() bool { return told.Load() > 0 }, time.Minute, 5*time.Millisecond)
-	before := told.Load()
-	for _, f := range gateways.told {
-		f()
+	return s
+}
+
+func networkedBy(enabled *bool) *corev1beta1.ForeignCluster {
+	return &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: enabled}}
+}
+
+// TestStandingBefore: before the caches are filled, what was told stands, of the network and of the peer's API server. Then
+// a Connection that changes is told of, and gateways that come and go.
+func TestStandingBefore(t *testing.T) {
+	t.Parallel()
+	for _, old := range []metav1.Condition{
+		{Type: corev1beta1.ConditionNetwork, Status: metav1.ConditionTrue, Reason: "Connected"},
+		{Type: corev1beta1.ConditionAPIServer, Status: metav1.ConditionFalse, Reason: "PeerReportsDown"},
+	} {
+		liqo, gateways := fake.NewSimpleClientset(), &fixedGateways{}
+		factory := externalversions.NewSharedInformerFactory(liqo, 0)
+		status := standingOf(t, gateways, false, factory, "10.96.0.0/12")
+		condition, subscribe := status.Condition, status.Subscribe
+		if old.Type == corev1beta1.ConditionAPIServer {
+			condition, subscribe = PeerServers{status}.Condition, PeerServers{status}.Subscribe
+		}
+		fc := networkedBy(nil)
+		require.Nil(t, condition(fc))
+		fc.Status.Conditions = []metav1.Condition{old}
+		require.Equal(t, old, *condition(fc))
+
+		var told atomic.Int32
+		subscribe(func(id string) {
+			if id == "milan" {
+				told.Add(1)
+			}
+		})
+		factory.Start(t.Context().Done())
+		factory.WaitForCacheSync(t.Context().Done())
+		require.Nil(t, condition(fc))
+		kubetest.Create(t, liqo.NetworkingV1beta1().Connections(tenant), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
+		require.Eventually(t, func() bool { return told.Load() > 0 }, time.Minute, 5*time.Millisecond)
+		before := told.Load()
+		for _, f := range gateways.told {
+			f()
+		}
+		require.Greater(t, told.Load(), before)
 	}
-	require.Greater(t, told.Load(), before, "of gateways that come and go")
 }
 
 // TestOff: where the fabric is switched off, what was made goes, and nothing new comes.

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,11 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestPeerServers(t *testing.T) {
@@ -50,14 +45,7 @@ func TestPeerServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if tc.gateways == nil {
-				tc.gateways = &fixedGateways{known: true, list: []networkingv1beta1.Gateway{{Name: "gw"}}}
-			}
-			factory := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(tc.objects...), 0)
-			servers := PeerServers{standingOf(t, tc.gateways, tc.off, factory)}
-			factory.Start(t.Context().Done())
-			factory.WaitForCacheSync(t.Context().Done())
-			got := servers.Condition(&corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: tc.enabled}})
+			got := PeerServers{filledStanding(t, tc.gateways, tc.off, tc.objects)}.Condition(networkedBy(tc.enabled))
 			if tc.want == "" {
 				require.Nil(t, got)
 				return
@@ -66,29 +54,4 @@ func TestPeerServers(t *testing.T) {
 			require.Contains(t, string(got.Status)+" "+got.Reason+" "+got.Message, tc.want)
 		})
 	}
-}
-
-// TestPeerServersBefore: before the caches are filled, what was told stands; then a report
-// that changes is told of.
-func TestPeerServersBefore(t *testing.T) {
-	t.Parallel()
-	liqo := fake.NewSimpleClientset()
-	factory := externalversions.NewSharedInformerFactory(liqo, 0)
-	servers := PeerServers{standingOf(t, &fixedGateways{}, false, factory)}
-	fc := &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
-	require.Nil(t, servers.Condition(fc))
-	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionAPIServer, Status: metav1.ConditionFalse, Reason: "PeerReportsDown"}}
-	require.Equal(t, fc.Status.Conditions[0], *servers.Condition(fc))
-
-	var told atomic.Bool
-	servers.Subscribe(func(id string) {
-		if id == "milan" {
-			told.Store(true)
-		}
-	})
-	factory.Start(t.Context().Done())
-	factory.WaitForCacheSync(t.Context().Done())
-	require.Nil(t, servers.Condition(fc))
-	kubetest.Create(t, liqo.NetworkingV1beta1().Connections("liqo-tenant-milan"), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
-	require.Eventually(t, told.Load, time.Minute, 5*time.Millisecond)
 }

@@ -26,21 +26,25 @@ func (r *replica) publishes(peer string) ([]string, error) {
 	return kubetest.TakeWrites(r.liqo), err
 }
 
+// published syncs a peer's publication without an error, and returns what was written.
+func (r *replica) published(peer string) []string {
+	r.t.Helper()
+	writes, err := r.publishes(peer)
+	require.NoError(r.t, err)
+	return writes
+}
+
 const ofMilan = "configurations liqo-tenant-milan/milan"
 
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.replica()
-	writes, err := r.publishes("milan")
-	require.NoError(t, err)
-	require.Empty(t, writes)
+	require.Empty(t, r.published("milan"))
 
 	b.peer("milan")
 	r.deliver()
-	writes, err = r.publishes("milan")
-	require.NoError(t, err)
-	require.Equal(t, []string{"create " + ofMilan}, writes)
+	require.Equal(t, []string{"create " + ofMilan}, r.published("milan"))
 	c := b.mine("milan")
 	require.Equal(t, made("milan"), c.Labels)
 	require.Equal(t, networkingv1beta1.ConfigurationSpec{
@@ -50,27 +54,21 @@ func TestPublish(t *testing.T) {
 	}, c.Spec)
 
 	// A cache that is behind, a duplicate, a restart.
-	writes, err = r.publishes("milan")
+	writes, err := r.publishes("milan")
 	require.Equal(t, loop.After(store.CatchUp), err)
 	require.Equal(t, []string{"create " + ofMilan}, writes)
 	r.deliver()
 	for _, one := range []*replica{r, b.replica()} {
-		writes, err = one.publishes("milan")
-		require.NoError(t, err)
-		require.Empty(t, writes)
+		require.Empty(t, one.published("milan"))
 	}
 
 	// Gateways change, and are for a while not known.
 	r.gateways.known = false
 	r.gateways.list = nil
-	writes, err = r.publishes("milan")
-	require.NoError(t, err)
-	require.Empty(t, writes)
+	require.Empty(t, r.published("milan"))
 	r.gateways.known = true
 	r.gateways.list = []networkingv1beta1.Gateway{{Name: "gw-2", Number: 2, PublicKey: gatewayKey(2)}}
-	writes, err = r.publishes("milan")
-	require.NoError(t, err)
-	require.Equal(t, []string{"update " + ofMilan}, writes)
+	require.Equal(t, []string{"update " + ofMilan}, r.published("milan"))
 	require.Equal(t, r.gateways.list, b.mine("milan").Spec.Gateways)
 	require.Len(t, r.gateways.told, 1)
 	_, err = r.publishes("milan")
@@ -126,19 +124,15 @@ func TestWithdraw(t *testing.T) {
 	require.NotNil(t, b.mine("milan"), "one offer is left")
 
 	// A cache without offers deletes nothing.
-	require.NoError(t, r.stores()["resourceoffers"].Replace(nil, ""))
+	r.replace("resourceoffers")
 	writes, err := r.publishes("milan")
 	require.Equal(t, loop.After(store.CatchUp), err)
 	require.Empty(t, writes)
 
 	require.NoError(t, b.others.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace("milan")).Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	r.deliver()
-	writes, err = r.publishes("milan")
-	require.NoError(t, err)
-	require.Equal(t, []string{"delete " + ofMilan}, writes)
-	writes, err = r.publishes("milan") // its cache still has it
-	require.NoError(t, err)
-	require.Equal(t, []string{"delete " + ofMilan}, writes)
+	require.Equal(t, []string{"delete " + ofMilan}, r.published("milan"))
+	require.Equal(t, []string{"delete " + ofMilan}, r.published("milan")) // its cache still has it
 	r.settle("milan")
 	require.Nil(t, b.mine("milan"))
 }
@@ -154,9 +148,7 @@ func TestPublishAfterDeletion(t *testing.T) {
 	old := b.mine("milan")
 	require.NoError(t, b.others.NetworkingV1beta1().Configurations(old.Namespace).Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	r.deliver()
-	writes, err := r.publishes("milan")
-	require.NoError(t, err)
-	require.Empty(t, writes)
+	require.Empty(t, r.published("milan"))
 	b.edit(b.mine("milan"), func(c *networkingv1beta1.Configuration) { c.Finalizers = nil })
 	r.settle("milan")
 	require.NotEqual(t, old.UID, b.mine("milan").UID)

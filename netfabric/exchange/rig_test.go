@@ -76,9 +76,8 @@ func (r *rig) client(react clienttesting.ReactionFunc) *fake.Clientset {
 // actor is an Allocator with caches of its own, which are filled by hand unless it runs.
 type actor struct {
 	*Allocator
-	r       *rig
-	client  *fake.Clientset
-	factory externalversions.SharedInformerFactory
+	caches
+	client *fake.Clientset
 }
 
 func (r *rig) actor(change ...func(*AllocateConfig)) *actor {
@@ -101,7 +100,21 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 	}
 	a, err := NewAllocator(cfg)
 	require.NoError(r.t, err)
-	return &actor{a, r, client, factory}
+	return &actor{a, caches{r, factory, kindsOf(ipamv1alpha1.SchemeGroupVersion, "Network", "IP", "AddressPool")}, client}
+}
+
+// allocated is a cluster, and an Allocator that has given Networks what they ask for: a name and a range of each.
+// The test runs beside others.
+func allocated(t *testing.T, networks ...string) (*rig, *actor) {
+	t.Helper()
+	t.Parallel()
+	r := newRig(t)
+	a := r.actor()
+	for i := 0; i < len(networks); i += 2 {
+		r.network(networks[i], networks[i+1])
+	}
+	a.settle()
+	return r, a
 }
 
 // fixedRanges are reserved ranges that a test chooses.
@@ -134,35 +147,45 @@ func (f *fixedRanges) set(err error, texts ...string) {
 // resources are what an Allocator watches.
 var resources = []string{"networks", "ips", "addresspools"}
 
-func (a *actor) store(resource string) cache.Store {
-	group := a.factory.IPAM().V1alpha1()
-	switch resource {
-	case "networks":
-		return group.Networks().Informer().GetStore()
-	case "ips":
-		return group.IPs().Informer().GetStore()
+// caches are those of one client, which a test fills by hand unless the informers run.
+type caches struct {
+	r       *rig
+	factory externalversions.SharedInformerFactory
+	kinds   []schema.GroupVersionKind
+}
+
+func kindsOf(group schema.GroupVersion, kinds ...string) (out []schema.GroupVersionKind) {
+	for _, kind := range kinds {
+		out = append(out, group.WithKind(kind))
 	}
-	return group.AddressPools().Informer().GetStore()
+	return out
 }
 
 // deliver makes caches as the API server is now: all of them, unless some are named.
-func (a *actor) deliver(names ...string) {
-	if len(names) == 0 {
-		names = resources
-	}
-	for _, name := range names {
-		list, err := meta.ExtractList(must(a.r.tracker.List(schema.GroupVersionResource{Group: ipamv1alpha1.GroupName, Version: "v1alpha1", Resource: name},
-			schema.GroupVersionKind{Group: ipamv1alpha1.GroupName, Version: "v1alpha1", Kind: kindOf[name]}, "")))
-		require.NoError(a.r.t, err)
+func (c caches) deliver(names ...string) {
+	c.r.t.Helper()
+	for _, kind := range c.kinds {
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		if len(names) > 0 && !slices.Contains(names, resource.Resource) {
+			continue
+		}
 		var objects []any
-		for _, o := range list {
+		for _, o := range must(meta.ExtractList(must(c.r.tracker.List(resource, kind, "")))) {
 			objects = append(objects, o)
 		}
-		require.NoError(a.r.t, a.store(name).Replace(objects, ""))
+		c.replace(resource.Resource, objects...)
 	}
 }
 
-var kindOf = map[string]string{"networks": "Network", "ips": "IP", "addresspools": "AddressPool"}
+// replace makes a cache have these objects.
+func (c caches) replace(name string, objects ...any) {
+	c.r.t.Helper()
+	for _, kind := range c.kinds {
+		if resource, _ := meta.UnsafeGuessKindToResource(kind); resource.Resource == name {
+			require.NoError(c.r.t, must(c.factory.ForResource(resource)).Informer().GetStore().Replace(objects, ""))
+		}
+	}
+}
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -259,6 +282,10 @@ func (r *rig) getIP(name string) *ipamv1alpha1.IP {
 
 func (r *rig) pool(name string) *ipamv1alpha1.AddressPool {
 	return kubetest.Find(r.t, r.user.IPAMV1alpha1().AddressPools(), name)
+}
+
+func (r *rig) poolReason() string {
+	return ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason
 }
 
 // given is what the pool of networks has recorded, as "name cidr".

@@ -48,9 +48,7 @@ func (r *replica) joins(peer string, key byte, view networkingv1beta1.CIDR) {
 
 // A peer is given the pods of each other peer that shares a namespace with it, as long as that is so.
 func TestTransitIsPublished(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	r.joins("paris", 12, "10.82.0.0/16")
 	r.joins("oslo", 13, "10.83.0.0/16")
 	given := func(peer string) cidrs {
@@ -74,8 +72,7 @@ func TestTransitIsPublished(t *testing.T) {
 	// A peer that is not connected any more is no longer led to.
 	require.NoError(t, b.others.NetworkingV1beta1().Connections("liqo-tenant-oslo").Delete(t.Context(), "oslo", metav1.DeleteOptions{}))
 	r.deliver()
-	_, err := r.publishes("milan")
-	require.NoError(t, err)
+	r.published("milan")
 	require.Equal(t, cidrs{"10.82.0.0/16"}, b.mine("milan").Spec.Local.CIDR.Transit)
 	b.offloads("apps", "paris")
 	require.Empty(t, given("paris"))
@@ -83,9 +80,7 @@ func TestTransitIsPublished(t *testing.T) {
 
 // What a peer has behind it is not led on: packets pass one hub.
 func TestTransitIsNotLedOn(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	r.joins("paris", 12, "10.82.0.0/16")
 	b.offloads("apps", "milan", "paris")
 	b.edit(b.theirs("paris"), func(c *networkingv1beta1.Configuration) { c.Spec.Local.CIDR.Transit = cidrs{"10.99.0.0/16"} })
@@ -99,9 +94,7 @@ func TestTransitIsNotLedOn(t *testing.T) {
 
 // Where not all ranges fit, those that the peer has already stay.
 func TestTransitIsBounded(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	peers := []string{"milan"}
 	join := func(n int) {
 		peer := fmt.Sprintf("peer-%02d", 50-n)
@@ -126,9 +119,7 @@ func TestTransitIsBounded(t *testing.T) {
 
 // A peer's ranges of transit get views as its pods do, and lose them with the range.
 func TestTransitOfAPeer(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	before := b.connection("milan").Spec
 	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.Local.CIDR.Transit = cidrs{"10.96.0.0/16"} })
 	r.settle("milan")
@@ -151,9 +142,7 @@ func TestTransitOfAPeer(t *testing.T) {
 
 // The peer's view of a third cluster is in the Connection, and translates addresses of its pods.
 func TestTransitAnswered(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	r.joins("paris", 12, "10.82.0.0/16")
 	b.offloads("apps", "milan", "paris")
 	r.settle("milan")
@@ -166,9 +155,7 @@ func TestTransitAnswered(t *testing.T) {
 
 // A change for one peer is one for the others, once the loops run.
 func TestTransitFollows(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	r.joins("paris", 12, "10.82.0.0/16")
 	r.run()
 	b.offloads("apps", "milan", "paris")
@@ -184,9 +171,7 @@ func TestTransitFollows(t *testing.T) {
 // What a transit range stands for is named with the namespaces that both share, unless there are too
 // many of these, and for as long as the range is given.
 func TestTransitNamesItsCluster(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	r.joins("paris", 12, "10.82.0.0/16")
 	b.offloads("more", "milan", "paris")
 	b.offloads("apps", "milan", "paris")
@@ -204,9 +189,7 @@ func TestTransitNamesItsCluster(t *testing.T) {
 // A peer is let to the pods of another peer here, in the namespaces that this one says it shares with it,
 // as long as it does and is connected; mistakes of the peer delay the end of that by nothing.
 func TestAPeerIsAdmitted(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	r.joins("paris", 12, "10.82.0.0/16")
 	require.Empty(t, b.mine("milan").Spec.Admits)
 	shares := func(with ...string) {
@@ -239,17 +222,14 @@ func TestAPeerIsAdmitted(t *testing.T) {
 	require.Equal(t, admitted, b.mine("milan").Spec.Admits)
 	require.NoError(t, b.others.NetworkingV1beta1().Connections("liqo-tenant-paris").Delete(t.Context(), "paris", metav1.DeleteOptions{}))
 	r.deliver()
-	_, err := r.publishes("milan")
-	require.NoError(t, err)
+	r.published("milan")
 	require.Empty(t, b.mine("milan").Spec.Admits)
 }
 
 // A peer is given the ranges of Services while it runs pods of a namespace with services Home, and not for
 // another namespace.
 func TestServicesArePublished(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r := b.connected()
+	b, r := connected(t)
 	given := func() cidrs {
 		r.settle("milan")
 		return b.mine("milan").Spec.Local.CIDR.Service
