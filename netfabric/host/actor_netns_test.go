@@ -151,6 +151,13 @@ func newAPIs(nodes []corev1.Node) (*apis, error) {
 	return a, nil
 }
 
+func apisWith(t *testing.T, nodes ...corev1.Node) *apis {
+	t.Helper()
+	a, err := newAPIs(nodes)
+	require.NoError(t, err)
+	return a
+}
+
 // worker is what a process runs.
 type worker interface {
 	Run(ctx context.Context) error

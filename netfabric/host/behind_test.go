@@ -76,8 +76,7 @@ func TestPeersMeetAtAGateway(t *testing.T) {
 func TestPodsBehindAreWatchedWhenNeeded(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		a, err := newAPIs(nil)
-		require.NoError(t, err)
+		a := apisWith(t)
 		kube, liqo := informers.NewSharedInformerFactory(a.kube, 0), externalversions.NewSharedInformerFactory(a.liqo, 0)
 		b := NewBehind(liqo.Offloading().V1beta1().NamespaceOffloadings(), kube.Core().V1().Pods())
 		changes := 0
@@ -86,14 +85,11 @@ func TestPodsBehindAreWatchedWhenNeeded(t *testing.T) {
 		liqo.Start(ctx.Done())
 		var running sync.WaitGroup
 		running.Go(func() { b.run(ctx) })
-		_, err = a.kube.CoreV1().Pods("shop").Create(ctx, podOf("shop", "", "10.201.1.4"), metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = a.kube.CoreV1().Pods("apps").Create(ctx, podOf("apps", "", "10.201.1.5"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, a.kube.CoreV1().Pods("shop"), podOf("shop", "", "10.201.1.4"))
+		kubetest.Create(t, a.kube.CoreV1().Pods("apps"), podOf("apps", "", "10.201.1.5"))
 		const yes = metav1.ConditionTrue
 		offloadings := a.liqo.OffloadingV1beta1().NamespaceOffloadings("shop")
-		_, err = offloadings.Create(ctx, offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes}), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, offloadings, offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes}))
 		kubetest.Settled(time.Second)
 		require.True(t, l.HasSynced())
 		got, known := b.read()
@@ -101,8 +97,7 @@ func TestPodsBehindAreWatchedWhenNeeded(t *testing.T) {
 		require.Empty(t, got)
 		require.False(t, b.pods.Informer().HasSynced(), "nobody needs the pods")
 
-		_, err = offloadings.Update(ctx, offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes, "oslo": yes}), metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, offloadings, offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes, "oslo": yes}))
 		kubetest.Settled(time.Second)
 		_, known = b.read()
 		require.False(t, known, "the pods are not known yet")

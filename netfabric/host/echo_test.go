@@ -193,19 +193,20 @@ var (
 	milan = person{"milan", milanAddr, 2}
 )
 
-// build makes the gateway of one that probes another. It has to be started.
-func build(t *testing.T, conn ProbeSocket, port uint16, one, other person) *gateway {
+// gateway makes the gateway of one that probes another. It has to be started.
+func (w *wire) gateway(t *testing.T, one, other person) *gateway {
 	t.Helper()
 	private, _ := privateKey(t, one.key)
 	_, public := privateKey(t, other.key)
 	g := &gateway{
+		conn:     w.socket(one.addr),
 		peer:     EchoPeer{Cluster: other.id, Gateway: "gw-a", Address: other.addr, Key: public},
 		registry: prometheus.NewRegistry(), server: health.Up,
 	}
 	metrics := NewProbeMetrics(g.registry.MustRegister)
 	began := time.Now()
 	g.Echo = NewEcho(EchoConfig{
-		ClusterID: one.id, Conn: conn, Port: port, Timing: testTiming, Metrics: metrics, Clock: clock.RealClock{}, Nodes: NewNodeAnswers(clock.RealClock{}),
+		ClusterID: one.id, Conn: g.conn, Port: testPort, Timing: testTiming, Metrics: metrics, Clock: clock.RealClock{}, Nodes: NewNodeAnswers(clock.RealClock{}),
 		Keys: func(public string) (ProbeKeys, error) { return NewProbeKeys(private, public) },
 		APIServer: func() health.Verdict {
 			g.mu.Lock()
@@ -250,19 +251,14 @@ func (g *gateway) start(t *testing.T) *gateway {
 	return g
 }
 
-func (w *wire) gateway(t *testing.T, one, other person) *gateway {
+// paired runs a test in a bubble, with two gateways that run and probe each other.
+func paired(t *testing.T, test func(t *testing.T, w *wire, a, b *gateway)) {
 	t.Helper()
-	conn := w.socket(one.addr)
-	g := build(t, conn, testPort, one, other)
-	g.conn = conn
-	return g
-}
-
-// pair are two gateways that run, and probe each other.
-func pair(t *testing.T) (w *wire, a, b *gateway) {
-	t.Helper()
-	w = newWire()
-	return w, w.gateway(t, rome, milan).start(t), w.gateway(t, milan, rome).start(t)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		test(t, w, w.gateway(t, rome, milan).start(t), w.gateway(t, milan, rome).start(t))
+	})
 }
 
 // later lets time pass in the bubble, and everything that is due happen.
@@ -283,9 +279,7 @@ func cut(from ...netip.Addr) func(netip.Addr, netip.Addr, []byte) bool {
 }
 
 func TestEcho(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		state, ok := a.StateOf(a.peer)
 		require.True(t, ok)
 		require.Equal(t, health.Unknown, state.Verdict)
@@ -326,9 +320,7 @@ func TestEcho(t *testing.T) {
 }
 
 func TestPeersSayHowTheirAPIServerIs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Second)
 		for _, v := range []health.Verdict{health.Down, health.Unknown, health.Up} {
 			before := time.Since(a.begun)
@@ -350,9 +342,7 @@ func TestAPeerThatTurnsItsVerdict(t *testing.T) {
 		"up and down": {health.Up, health.Down}, "up and none": {health.Up, health.Unknown}, "all": {health.Down, health.Unknown, health.Up},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w, a, b := pair(t)
+			paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 				later(time.Second)
 				there := b.targets[romeAddr]
 				for i := range 50 * 60 {
@@ -375,9 +365,7 @@ func TestAPeerThatTurnsItsVerdict(t *testing.T) {
 
 // TestATunnelThatFlaps: a peer that answers for some seconds and is silent for some costs few reports.
 func TestATunnelThatFlaps(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, _ := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Second)
 		for range 100 {
 			w.setPass(cut(milanAddr))
@@ -391,29 +379,9 @@ func TestATunnelThatFlaps(t *testing.T) {
 	})
 }
 
-func TestOneWayTunnel(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
-		b.bytes = func() uint64 { return uint64(time.Since(b.begun)) } // what a sends comes through
-		later(time.Second)
-		w.setPass(cut(milanAddr))
-		later(10 * time.Second)
-		require.Equal(t, []string{"Up ProbesAnswered Up", "Down TunnelSilent Unknown"}, a.verdicts())
-		require.Equal(t, []string{"Up ProbesAnswered Up", "Down TunnelOneWay Unknown"}, b.verdicts())
-		require.LessOrEqual(t, b.last(), 2500*time.Millisecond)
-		w.setPass(cut())
-		later(time.Second)
-		require.Len(t, a.verdicts(), 3)
-		require.Len(t, b.verdicts(), 3)
-	})
-}
-
 // Congestion drops probes, while data still comes through.
 func TestReceivedBytesAreLife(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, _ := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		calls, bytes := 0, uint64(0)
 		a.bytes = func() uint64 { calls++; bytes += 1000; return bytes }
 		later(10 * time.Second)
@@ -431,9 +399,7 @@ func TestReceivedBytesAreLife(t *testing.T) {
 }
 
 func TestAProcessThatStoodStill(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Second)
 		a.conn.set(func(s *socket) { s.stall = time.Minute })
 		later(2 * time.Second)
@@ -461,9 +427,7 @@ func TestAProcessThatStoodStill(t *testing.T) {
 // TestAPauseThatAnAnswerFollows: the state that is reported stays as it is. The gateways of the peer are chosen anew: during the
 // pause, the state of each was another one, and one of them may have been chosen by it.
 func TestAPauseThatAnAnswerFollows(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, a, _ := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Second)
 		a.conn.set(func(s *socket) { s.stall = 5 * time.Second })
 		later(2 * time.Second)
@@ -510,9 +474,7 @@ func TestSendingIsRefused(t *testing.T) {
 
 // A peer's process is started again: it has another number, and counts from 1.
 func TestAPeerIsStartedAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Minute)
 		require.NoError(t, b.stop())
 		b = w.gateway(t, milan, rome).start(t)
@@ -526,9 +488,7 @@ func TestAPeerIsStartedAgain(t *testing.T) {
 
 // Recorded packets of a gateway that is gone keep nothing alive.
 func TestRecordings(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		var mu sync.Mutex
 		var tape [][]byte
 		w.setPass(func(from, to netip.Addr, packet []byte) bool {
@@ -632,9 +592,7 @@ func sum(t *testing.T, registry *prometheus.Registry, name string) (total float6
 
 // Requests are answered at a bounded rate: few as long as they may be recordings.
 func TestAnswersAreBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(10 * time.Second)
 		flood := func(run uint64) (answers float64) {
 			before := a.counted(a.cfg.Metrics.sent, ProbeAnswer)
@@ -670,9 +628,7 @@ func TestAnswersAreBounded(t *testing.T) {
 
 // The newest request counts: one that it has overtaken says how things were.
 func TestOvertakenRequests(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(10 * time.Second)
 		there := b.targets[romeAddr]
 		ask := func(ahead uint64, server health.Verdict) {
@@ -694,9 +650,7 @@ func TestOvertakenRequests(t *testing.T) {
 // A gateway is preferred when its tunnel has been up for hold, and until it leaves. The other
 // side hears that with the next packet.
 func TestLeaving(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		away := func(g *gateway) bool {
 			s, ok := g.StateOf(g.peer)
 			require.True(t, ok)
@@ -788,9 +742,7 @@ func TestPaddedRequests(t *testing.T) {
 }
 
 func TestRoundTripTimesAreReportedSeldom(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, a, _ := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		delay := func(d time.Duration) {
 			w.mu.Lock()
 			w.delay = d
@@ -813,9 +765,7 @@ func TestRoundTripTimesAreReportedSeldom(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, a, _ := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Minute)
 		before, _ := a.StateOf(a.peer)
 
@@ -858,9 +808,7 @@ func TestSet(t *testing.T) {
 }
 
 func TestRunEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Second)
 		before := time.Now()
 		require.NoError(t, a.stop())
@@ -871,51 +819,4 @@ func TestRunEnds(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, b.stop(), net.ErrClosed)
 	})
-}
-
-// Real packets, over the loopback interface: two gateways find each other, one goes and
-// comes back.
-func TestEchoOverUDP(t *testing.T) {
-	t.Parallel()
-	here := person{"rome", netip.MustParseAddr("127.0.0.1"), 1}
-	there := person{"milan", netip.MustParseAddr("127.0.0.2"), 2}
-	listen := func(p person, port uint16) (*net.UDPConn, uint16) {
-		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.addr, port)))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn, conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	}
-	connA, portA := listen(here, 0)
-	connB, portB := listen(there, 0)
-	a := build(t, connA, portB, here, there).start(t)
-	b := build(t, connB, portA, there, here).start(t)
-	b.setServer(health.Down)
-	verdict := func(g *gateway, want health.Verdict) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			s, _ := g.StateOf(g.peer)
-			return s.Verdict == want
-		}, time.Minute, 10*time.Millisecond)
-	}
-	verdict(a, health.Up)
-	verdict(b, health.Up)
-	require.Eventually(t, func() bool {
-		s, _ := a.StateOf(a.peer)
-		return s.APIServer == health.Down
-	}, time.Minute, 10*time.Millisecond)
-
-	stranger, _ := listen(person{addr: netip.MustParseAddr("127.0.0.3")}, 0)
-	_, err := stranger.WriteToUDPAddrPort([]byte("hello"), netip.AddrPortFrom(here.addr, portA))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return a.garbage(GarbageSource) == 1 }, time.Minute, 10*time.Millisecond)
-
-	require.NoError(t, b.stop())
-	verdict(a, health.Down)
-	require.NoError(t, connB.Close())
-	connB, _ = listen(there, portB)
-	b = build(t, connB, portA, there, here).start(t)
-	verdict(a, health.Up)
-	verdict(b, health.Up)
-	require.NoError(t, a.stop())
-	require.NoError(t, b.stop())
 }

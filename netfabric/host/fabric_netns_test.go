@@ -42,6 +42,7 @@ type town struct {
 	gateway, node, pod *kubetest.Netns
 	api                *apis // of the node
 	agent              *NodeHost
+	stop               func()       // ends the agent
 	writes             atomic.Int32 // to the kernel, by the agents of the node
 }
 
@@ -69,14 +70,14 @@ func newTown(t *testing.T, id, public string, internet *kubetest.Netns) *town {
 	w.node.Sh(t, `ip addr add 192.168.0.11/24 dev eth0; ip addr add 10.244.1.1/24 dev pod
 echo 1 > /proc/sys/net/ipv4/ip_forward
 nft 'table ip cni { chain post { type nat hook postrouting priority 100; ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade; }; }'`)
-	var err error
-	w.api, err = newAPIs(w.Nodes)
-	require.NoError(t, err)
+	w.serves(t, 7777, func(_ []byte, from net.Addr) []byte { return []byte(from.String()) })
+	w.serves(t, 7778, func(packet []byte, _ net.Addr) []byte { return packet })
+	w.api = apisWith(t, w.Nodes...)
 	return w
 }
 
-// runNode runs the agent of the node until the function that it returns is called.
-func (w *town) runNode(t *testing.T) (stop func()) {
+// runNode runs the agent of the node until stop is called.
+func (w *town) runNode(t *testing.T) {
 	t.Helper()
 	w.agent = NewNode(NodeConfig{
 		ClusterID: w.ClusterID, Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500,
@@ -84,7 +85,7 @@ func (w *town) runNode(t *testing.T) (stop func()) {
 		Sources: w.api.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		AllPods: organisation,
 	})
-	return kubetest.Run(t, func(ctx context.Context) error {
+	w.stop = kubetest.Run(t, func(ctx context.Context) error {
 		w.api.start(ctx.Done())
 		return w.agent.Run(ctx)
 	})
@@ -92,31 +93,29 @@ func (w *town) runNode(t *testing.T) (stop func()) {
 
 // restartNode ends the agent of the node, and starts it with caches of its own. The next one has
 // nothing to write, unless the node was rebooted: then it has everything to write.
-func (w *town) restartNode(t *testing.T, stop func(), rebooted bool) (next func()) {
+func (w *town) restartNode(t *testing.T, rebooted bool) {
 	t.Helper()
 	connections, err := w.api.sources.Connections.Lister().List(labels.Everything())
 	require.NoError(t, err)
 	lease := kubetest.Get(t, w.api.kube.CoordinationV1().Leases(homeNamespace), LeaseName(1))
-	stop()
+	w.stop()
 	if rebooted {
 		require.NoError(t, kernel.New(kernel.Config{Namespace: w.node.FD, Log: zap.NewNop()}).Apply(t.Context(), plan.State{}))
 	}
-	w.api, err = newAPIs(w.Nodes)
-	require.NoError(t, err)
+	w.api = apisWith(t, w.Nodes...)
 	require.NoError(t, w.api.kube.Tracker().Add(lease))
 	for _, c := range connections {
 		require.NoError(t, w.api.liqo.Tracker().Add(c))
 	}
 	before, since := w.writes.Load(), time.Now()
 	require.NotZero(t, before)
-	next = w.runNode(t)
+	w.runNode(t)
 	require.Eventually(t, func() bool { return w.agent.Ready() == nil }, patience, 10*time.Millisecond)
 	w.reaches(t, "after a restart of the node's agent")
 	took := time.Since(since)
 	t.Logf("the agent of the node was restarted, the node rebooted: %t; packets pass after %s", rebooted, took.Round(time.Millisecond))
 	require.Less(t, took, repaired)
 	require.Equal(t, rebooted, w.writes.Load() > before, "a restart with nothing changed writes nothing")
-	return next
 }
 
 // restartGateway kills the gateway of a town, and starts it again with the objects that it had. The
@@ -184,23 +183,23 @@ func connectionTo(peer string, trust corev1beta1.Trust, podView, externalView st
 	}
 }
 
-// answers has the pod answer each packet with the address that it came from.
-func (w *town) answers(t *testing.T) {
+// serves has the pod answer each packet to a port.
+func (w *town) serves(t *testing.T, port int, answer func(packet []byte, from net.Addr) []byte) {
 	t.Helper()
 	var conn net.PacketConn
 	require.NoError(t, w.pod.Do(func() (err error) {
-		conn, err = net.ListenPacket("udp4", "0.0.0.0:7777")
+		conn, err = net.ListenPacket("udp4", fmt.Sprintf("0.0.0.0:%d", port))
 		return err
 	}))
 	t.Cleanup(func() { _ = conn.Close() })
 	go func() {
 		packet := make([]byte, 100)
 		for {
-			_, from, err := conn.ReadFrom(packet)
+			n, from, err := conn.ReadFrom(packet)
 			if err != nil {
 				return
 			}
-			_, _ = conn.WriteTo([]byte(from.String()), from)
+			_, _ = conn.WriteTo(answer(packet[:n], from), from)
 		}
 	}()
 }
@@ -250,19 +249,9 @@ func isConnected(o told) bool {
 // Two clusters with the same ranges: gateways and nodes follow API objects until packets
 // pass, and repair what others break.
 func TestGatewaysAndNodes(t *testing.T) {
-	internet := kubetest.NewNetns(t)
-	internet.Sh(t, "echo 1 > /proc/sys/net/ipv4/ip_forward")
-	rome, milan := newTown(t, "rome", "203.0.113.2", internet), newTown(t, "milan", "198.51.100.2", internet)
-	milan.Endpoint = "198.51.100.2:51840" // rome dials
-	towns := []*town{rome, milan}
-	var says []Announcement
-	var stop func()
-	for _, w := range towns {
-		w.answers(t)
-		w.up(t)
-		stop = w.runNode(t)
-		says = append(says, w.announced(t))
-	}
+	p := newPairOfTowns(t)
+	rome, milan := p.rome, p.milan
+	towns, says := []*town{rome, milan}, []Announcement{p.exchange(t, rome), p.exchange(t, milan)}
 	require.Equal(t, int32(1), says[0].Number)
 	require.Empty(t, says[0].Endpoints)
 	require.Equal(t, []networkingv1beta1.Endpoint{{Address: "198.51.100.2", Port: 51840}}, says[1].Endpoints)
@@ -271,10 +260,7 @@ func TestGatewaysAndNodes(t *testing.T) {
 		towns[i].meet(t, towns[1-i].ClusterID, trust, says[1-i], "10.200.0.0/16", "10.201.0.0/16")
 	}
 	met := func(i int) { trusts(i, corev1beta1.TrustOrganisation) }
-	met(0)
-	met(1)
 	for _, w := range towns {
-		w.reaches(t, "at first")
 		out := w.eventually(t, "the peer answers probes", isConnected)
 		status := out.Connections[0].Status
 		require.Equal(t, "True", string(status.Conditions[0].Status), "%+v", status)
@@ -283,8 +269,8 @@ func TestGatewaysAndNodes(t *testing.T) {
 		require.Equal(t, gatewayOf(w.ClusterID, 1), status.Gateways[0].Name)
 		require.NoError(t, w.agent.Ready())
 	}
-	stop = milan.restartNode(t, stop, false)
-	milan.restartNode(t, stop, true)
+	milan.restartNode(t, false)
+	milan.restartNode(t, true)
 	broken(t, rome)
 	rome.apiServersAway(t, true)
 	broken(t, rome)
@@ -370,8 +356,7 @@ const repaired = 5 * time.Second
 
 // A node that is started while its API server is away leaves alone what stands.
 func TestANodeWaitsForItsCaches(t *testing.T) {
-	a, err := newAPIs(nil)
-	require.NoError(t, err)
+	a := apisWith(t)
 	host := &countingHost{}
 	n := NewNode(NodeConfig{ClusterID: "rome", Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop()})
 	stop := kubetest.Run(t, n.Run)

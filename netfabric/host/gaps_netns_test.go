@@ -52,7 +52,6 @@ func newCity(t *testing.T, id string, public [2]string, internet *kubetest.Netns
 	lead(t, internet, "to-"+id+"-2", second.at, public[1])
 	agent.at, agent.Agent = c.node, true
 	c.gateways, c.route = [2]*actor{&c.actor, &second}, &agent
-	c.mirrors(t)
 	c.listens(t)
 	return c
 }

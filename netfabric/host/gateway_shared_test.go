@@ -3,23 +3,18 @@ package host
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/kernel"
-	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // sharedGateway is a gateway that shares the numbers of its cluster with others.
@@ -39,25 +34,15 @@ func newShared(t *testing.T, a *apis, key kernel.Key, name, address string, repl
 	}, replicas, nil)
 	require.NoError(t, err)
 	s := &sharedGateway{host: &fakeHost{}, done: make(chan error, 1)}
-	metrics := NewProbeMetrics(prometheus.NewRegistry().MustRegister)
-	s.GatewayHost = NewGateway(GatewayConfig{
-		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Keys: &memoryKeys{keys: Keys{Key: key}},
-		Host: s.host, Sources: a.sources, Client: a.liqo,
-		Announcer: announcer, Replaced: true,
-		Activate: func(context.Context) error {
-			if s.activated.Add(1) == 1 {
-				return errors.New("the API server is away")
-			}
-			return nil
-		},
-		Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
-		Listen: func(netip.AddrPort) (ProbeSocket, error) { // the fake host has no such address
-			return net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		},
-		Timing:  EchoTiming{Interval: 10 * time.Millisecond, Silence: 40 * time.Millisecond, Patience: 40 * time.Millisecond, Answers: 1},
-		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: zap.NewNop(),
-	})
+	cfg := fakeGateway(a, announcer, &memoryKeys{keys: Keys{Key: key}})
+	cfg.Addresses, cfg.Host, cfg.Replaced = []netip.Addr{netip.MustParseAddr(address)}, s.host, true
+	cfg.Activate = func(context.Context) error {
+		if s.activated.Add(1) == 1 {
+			return errors.New("the API server is away")
+		}
+		return nil
+	}
+	s.GatewayHost = NewGateway(cfg)
 	return s
 }
 
@@ -79,15 +64,9 @@ func (s *sharedGateway) tunnels() int {
 // number back when its tunnels are down. One that loses its number ends.
 func TestSharedGateways(t *testing.T) {
 	t.Parallel()
-	a, err := newAPIs([]corev1.Node{*hostNode(nodeName, "192.0.2.11", "10.244.1.0/24")})
-	require.NoError(t, err)
+	a := apisWith(t, *hostNode(nodeName, "192.0.2.11", "10.244.1.0/24"))
 	require.NoError(t, a.connect(t.Context(), linked("milan", 1, publicKeys(t, 1)[0])))
-	var keys []kernel.Key
-	for range 2 {
-		key, err := kernel.GenerateKey()
-		require.NoError(t, err)
-		keys = append(keys, key)
-	}
+	keys := []kernel.Key{newKey(t), newKey(t)}
 	one, two := newShared(t, a, keys[0], "gw-a", "192.0.2.13", 2), newShared(t, a, keys[1], "gw-b", "192.0.2.14", 2)
 	a.start(t.Context().Done())
 	eventually := func(what string, ok func() bool) {

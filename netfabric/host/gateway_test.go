@@ -96,6 +96,20 @@ func (h *fakeHost) fail(err error) {
 	changed()
 }
 
+// fakeGateway is the configuration of a gateway of rome with a fake host. It resolves no names.
+func fakeGateway(a *apis, announcer *Announcer, keys KeyStore) GatewayConfig {
+	return GatewayConfig{
+		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Keys: keys, Host: &fakeHost{}, Sources: a.sources, Client: a.liqo, Announcer: announcer,
+		Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
+		Listen: func(netip.AddrPort) (ProbeSocket, error) { // the fake host has no such address
+			return net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		},
+		Timing:  EchoTiming{Interval: 10 * time.Millisecond, Silence: 40 * time.Millisecond, Patience: 40 * time.Millisecond, Answers: 1},
+		Metrics: NewProbeMetrics(prometheus.NewRegistry().MustRegister), APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: zap.NewNop(),
+	}
+}
+
 // A gateway follows Connections, Nodes and its Service. One bad peer, and a host that
 // refuses, are said in the status of Connections.
 func TestGatewayFollowsObjects(t *testing.T) {
@@ -109,8 +123,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	}}
 	require.NoError(t, a.kube.Tracker().Add(service))
 	services := informers.NewSharedInformerFactoryWithOptions(a.kube, 0, informers.WithNamespace(homeNamespace))
-	key, err := kernel.GenerateKey()
-	require.NoError(t, err)
+	key := newKey(t)
 	registry := prometheus.NewRegistry()
 	metrics := NewProbeMetrics(registry.MustRegister)
 	host, asked := &fakeHost{}, make(chan struct{}, 10)
@@ -126,18 +139,9 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
-	g := NewGateway(GatewayConfig{
-		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Keys: keys, Services: services.Core().V1().Services(), NodeName: nodeName,
-		Host: host, Sources: a.sources, Client: a.liqo,
-		Announcer: announcer,
-		Lookup:    func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
-		Listen: func(netip.AddrPort) (ProbeSocket, error) { // the fake host has no such address
-			return net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		},
-		Timing:  EchoTiming{Interval: 10 * time.Millisecond, Silence: 40 * time.Millisecond, Patience: 40 * time.Millisecond, Answers: 1},
-		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: zap.NewNop(),
-	})
+	cfg := fakeGateway(a, announcer, keys)
+	cfg.Services, cfg.NodeName, cfg.Host, cfg.Metrics = services.Core().V1().Services(), nodeName, host, metrics
+	g := NewGateway(cfg)
 	require.NoError(t, registry.Register(g.Metrics(host)))
 	a.start(ctx.Done())
 	services.Start(ctx.Done())

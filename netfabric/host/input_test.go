@@ -32,11 +32,16 @@ func ranges(texts ...string) (out []netip.Prefix) {
 func publicKeys(t *testing.T, n int) (out []string) {
 	t.Helper()
 	for range n {
-		key, err := kernel.GenerateKey()
-		require.NoError(t, err)
-		out = append(out, key.Public())
+		out = append(out, newKey(t).Public())
 	}
 	return out
+}
+
+func newKey(t *testing.T) kernel.Key {
+	t.Helper()
+	key, err := kernel.GenerateKey()
+	require.NoError(t, err)
+	return key
 }
 
 // linked is the Connection to the peer that is the nth to come. Its pods are seen under

@@ -32,8 +32,7 @@ func (h *refusing) Refused() (map[netip.Prefix]uint64, error) {
 func TestRefusalsAreRecorded(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		ctx, host := t.Context(), &refusing{}
-		a, err := newAPIs([]corev1.Node{*hostNode("node-1", "192.0.2.11", "10.244.1.0/24")})
-		require.NoError(t, err)
+		a := apisWith(t, *hostNode("node-1", "192.0.2.11", "10.244.1.0/24"))
 		n := NewNode(NodeConfig{
 			ClusterID: "rome", Name: "node-1", Overlay: plan.OverlayPort, MTU: 1500, Host: &countingHost{}, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		})

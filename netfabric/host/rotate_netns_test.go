@@ -161,27 +161,6 @@ func (s *stream) lost() (lost, sent int, hole time.Duration) {
 	return lost, len(s.sent), hole
 }
 
-// echoes has the pod send each packet back.
-func (w *town) mirrors(t *testing.T) {
-	t.Helper()
-	var conn net.PacketConn
-	require.NoError(t, w.pod.Do(func() (err error) {
-		conn, err = net.ListenPacket("udp4", "0.0.0.0:7778")
-		return err
-	}))
-	t.Cleanup(func() { _ = conn.Close() })
-	go func() {
-		packet := make([]byte, 100)
-		for {
-			n, from, err := conn.ReadFrom(packet)
-			if err != nil {
-				return
-			}
-			_, _ = conn.WriteTo(packet[:n], from)
-		}
-	}()
-}
-
 // pairOfTowns are two towns that reach each other.
 type pairOfTowns struct {
 	rome, milan *town
@@ -195,8 +174,6 @@ func newPairOfTowns(t *testing.T) *pairOfTowns {
 	p := &pairOfTowns{rome: newTown(t, "rome", "203.0.113.2", internet), milan: newTown(t, "milan", "198.51.100.2", internet), says: map[*town]string{}}
 	p.milan.Endpoint = "198.51.100.2:51840" // rome dials
 	for _, w := range []*town{p.rome, p.milan} {
-		w.answers(t)
-		w.mirrors(t)
 		w.up(t)
 		w.runNode(t)
 	}

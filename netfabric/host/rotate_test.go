@@ -3,17 +3,12 @@ package host
 import (
 	"context"
 	"errors"
-	"net"
-	"net/netip"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -90,17 +85,9 @@ func rotating(t *testing.T, a *apis, store KeyStore, clk clock.WithTicker, age t
 	})
 	require.NoError(t, err)
 	require.NoError(t, announcer.step(t.Context()))
-	metrics := NewProbeMetrics(prometheus.NewRegistry().MustRegister)
-	g := NewGateway(GatewayConfig{
-		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Keys: store, KeyAge: age,
-		Host: &fakeHost{}, Sources: a.sources, Client: a.liqo, Announcer: announcer,
-		Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
-		Listen: func(netip.AddrPort) (ProbeSocket, error) {
-			return net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		},
-		Timing: testTiming, Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clk, Log: zap.NewNop(),
-	})
+	cfg := fakeGateway(a, announcer, store)
+	cfg.KeyAge, cfg.Timing, cfg.Clock = age, testTiming, clk
+	g := NewGateway(cfg)
 	require.NoError(t, g.readKeys(t.Context()))
 	g.echoes.idle = true // it has no peers
 	return g
@@ -120,10 +107,8 @@ func TestRotationEndsAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		for dead := 0; dead < 12; dead++ {
-			a, err := newAPIs([]corev1.Node{*hostNode(nodeName, "192.0.2.11", "10.244.1.0/24")})
-			require.NoError(t, err)
-			key, err := kernel.GenerateKey()
-			require.NoError(t, err)
+			a := apisWith(t, *hostNode(nodeName, "192.0.2.11", "10.244.1.0/24"))
+			key := newKey(t)
 			store, n := &memoryKeys{keys: Keys{Key: key}}, 0
 			end := func(string) error {
 				if n++; n == dead {
@@ -153,10 +138,8 @@ func TestRotationEndsAnywhere(t *testing.T) {
 func TestRotationByAge(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakeClock(noon)
-	a, err := newAPIs([]corev1.Node{*hostNode(nodeName, "192.0.2.11", "10.244.1.0/24")})
-	require.NoError(t, err)
-	key, err := kernel.GenerateKey()
-	require.NoError(t, err)
+	a := apisWith(t, *hostNode(nodeName, "192.0.2.11", "10.244.1.0/24"))
+	key := newKey(t)
 	store := &memoryKeys{keys: Keys{Key: key, Made: noon}, now: clk.Now}
 	g := rotating(t, a, store, clk, 24*time.Hour)
 	step := func() Keys {
@@ -223,9 +206,7 @@ func TestAPeerThatUsesTwoKeysInTurns(t *testing.T) {
 // The tunnel between two gateways keeps its state through another key of either, and a request
 // carries which next key is accepted.
 func TestProbesGoOnWithAnotherKey(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, a, b := pair(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(time.Minute)
 		before, _ := a.StateOf(a.peer)
 		require.Zero(t, before.Accepts)

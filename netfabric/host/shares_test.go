@@ -211,8 +211,7 @@ func (h *sharingHost) Apply(_ context.Context, want plan.State) error {
 func TestANodeFollowsWhatIsShared(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		ctx, host := t.Context(), &sharingHost{}
-		a, err := newAPIs([]corev1.Node{*hostNode("node-1", "192.0.2.11", "10.244.1.0/24")})
-		require.NoError(t, err)
+		a := apisWith(t, *hostNode("node-1", "192.0.2.11", "10.244.1.0/24"))
 		kube, liqo := informers.NewSharedInformerFactory(a.kube, 0), externalversions.NewSharedInformerFactory(a.liqo, 0)
 		n := NewNode(NodeConfig{
 			ClusterID: "rome", Name: "node-1", Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
