@@ -144,7 +144,7 @@ func (w *world) arrives(from string, p Packet, at string, verdict Verdict, as st
 }
 
 // ends are the addresses of a packet.
-func (p Packet) ends() string { return p.ends() }
+func (p Packet) ends() string { return p.Src.String() + " > " + p.Dst.String() }
 
 // drops requires that a packet from a host is dropped at another one, and what the last step says.
 func (w *world) drops(from string, p Packet, at string, says ...string) {
