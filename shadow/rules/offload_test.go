@@ -7,11 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -68,21 +71,13 @@ func TestPod(t *testing.T) {
 		want     []term
 	}{
 		"Remote":                                          {remote, nil, nil, []term{exprs(virtual)}},
-		"Remote, selector":                                {remote, []term{exprs(region)}, nil, []term{exprs(region, virtual)}},
-		"Remote, alternatives":                            {remote, []term{exprs(region), exprs(zone)}, nil, []term{exprs(region, virtual), exprs(zone, virtual)}},
-		"Remote, own":                                     {remote, nil, []term{exprs(zone)}, []term{exprs(zone, virtual)}},
-		"Remote, own field":                               {remote, nil, []term{{MatchFields: []req{field}}}, []term{{MatchExpressions: []req{virtual}, MatchFields: []req{field}}}},
 		"Remote, field in selector":                       {remote, []term{{MatchFields: []req{field}}}, []term{exprs(zone)}, []term{{MatchExpressions: []req{zone, virtual}, MatchFields: []req{field}}}},
 		"Remote, product":                                 {remote, []term{exprs(region), exprs(in("gpu", "x"))}, []term{exprs(zone), {MatchFields: []req{field}}}, []term{exprs(zone, region, virtual), exprs(zone, in("gpu", "x"), virtual), {MatchExpressions: []req{region, virtual}, MatchFields: []req{field}}, {MatchExpressions: []req{in("gpu", "x"), virtual}, MatchFields: []req{field}}}},
 		"Remote, own says it already":                     {remote, nil, []term{exprs(zone, virtual)}, []term{exprs(zone, virtual)}},
 		"Remote, own term matches nothing":                {remote, nil, []term{{}}, []term{{}}},
-		"Remote, one own term matches nothing":            {remote, nil, []term{{}, exprs(zone)}, []term{exprs(zone, virtual)}},
-		"Remote, selector matches nothing":                {remote, []term{{}}, nil, []term{{}}},
 		"Remote, selector matches nothing, own":           {remote, []term{{}}, []term{exprs(zone)}, []term{{}}},
 		"Remote, own without terms is left to be refused": {remote, nil, []term{}, []term{}},
 		"LocalAndRemote":                                  {localAndRemote, nil, nil, nil},
-		"LocalAndRemote, own":                             {localAndRemote, nil, []term{exprs(zone)}, []term{exprs(zone)}},
-		"LocalAndRemote, selector":                        {localAndRemote, []term{exprs(region)}, nil, []term{exprs(region, virtual), exprs(own)}},
 		"LocalAndRemote, selector, own":                   {localAndRemote, []term{exprs(region)}, []term{exprs(zone)}, []term{exprs(zone, region, virtual), exprs(zone, own)}},
 		"LocalAndRemote, matches nothing":                 {localAndRemote, []term{{}}, []term{exprs(zone)}, []term{exprs(zone, own)}},
 	}
@@ -235,11 +230,9 @@ func TestPatch(t *testing.T) {
 	t.Parallel()
 	preferred := []corev1.PreferredSchedulingTerm{{Weight: 1}}
 	pods := map[string]*corev1.Pod{
-		"bare":         {},
 		"tolerations":  {Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "k"}}}},
 		"pod affinity": {Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}}},
 		"preferred":    {Spec: corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}}},
-		"required":     bound([]term{exprs(in("a", "x"))}),
 	}
 	for name, pod := range pods {
 		t.Run(name, func(t *testing.T) {
@@ -333,6 +326,235 @@ func TestOnNode(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tc.want, got.Spec.Tolerations)
 			require.Equal(t, tc.have, pod.Spec.Tolerations, "the argument is not changed")
+		})
+	}
+}
+
+func TestKeepOnLoss(t *testing.T) {
+	t.Parallel()
+	virtual := corev1.Toleration{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}
+	all := corev1.Toleration{Operator: corev1.TolerationOpExists}
+	forTime := func(key string) corev1.Toleration {
+		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300)}
+	}
+	usual := []corev1.Toleration{forTime(corev1.TaintNodeNotReady), forTime(corev1.TaintNodeUnreachable)}
+	given := offloadingv1beta1.LossTolerations()
+	join := func(parts ...any) (out []corev1.Toleration) {
+		for _, part := range parts {
+			switch p := part.(type) {
+			case corev1.Toleration:
+				out = append(out, p)
+			case []corev1.Toleration:
+				out = append(out, p...)
+			}
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		have, want  []corev1.Toleration // want nil: unchanged
+		annotations map[string]string
+		node        string
+	}{
+		"a pod that may not leave":      {have: usual},
+		"a pod with a node":             {have: join(usual, virtual), node: "milan"},
+		"the usual ones":                {have: join(usual, virtual), want: join(given, usual, virtual)},
+		"none but the virtual node's":   {have: join(virtual), want: join(given, virtual)},
+		"with annotations of its own":   {have: join(virtual), want: join(given, virtual), annotations: map[string]string{"a": "b"}},
+		"already kept":                  {have: join(given, virtual)},
+		"one of the two is kept":        {have: join(given[0], usual[1], virtual), want: join(given, given[0], usual[1], virtual)},
+		"kept, after one that ends":     {have: join(usual, given, virtual), want: join(given, usual, given, virtual)},
+		"everything is tolerated":       {have: join(all)},
+		"everything for a time":         {have: join(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](9)}), want: join(given, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](9)})},
+		"another effect says nothing":   {have: join(corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, virtual), want: join(given, corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, virtual)},
+		"an effect that is not said is": {have: join(corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists}, given[1], virtual)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}, Spec: corev1.PodSpec{NodeName: tc.node, Tolerations: tc.have}}
+			before := pod.DeepCopy()
+			got := KeepOnLoss(pod)
+			require.Equal(t, before, pod, "the argument is changed")
+			if tc.want == nil {
+				require.Same(t, pod, got)
+				return
+			}
+			require.Equal(t, tc.want, got.Spec.Tolerations)
+			require.Equal(t, offloadingv1beta1.OnProviderLossKeep, got.Annotations[offloadingv1beta1.OnProviderLossAnnotation])
+			require.Len(t, got.Annotations, len(tc.annotations)+1)
+			require.Same(t, got, KeepOnLoss(got), "it is not given twice")
+			requirePatch(t, pod, got)
+		})
+	}
+}
+
+// TestKeepAfterOffload: what both change is one patch.
+func TestKeepAfterOffload(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "own", Operator: corev1.TolerationOpExists}}}}
+	want, err := Offload(pod, remote, corev1.NodeSelector{})
+	require.NoError(t, err)
+	want = KeepOnLoss(want)
+	requirePatch(t, pod, want)
+	require.Len(t, want.Spec.Tolerations, 4)
+}
+
+func TestOnOwnNodesOnly(t *testing.T) {
+	t.Parallel()
+	class := func(name, provisioner string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner}
+	}
+	usual := class("local-path", "rancher.io/local-path")
+	usual.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	all := []*storagev1.StorageClass{usual, class("liqo", "liqo.io/storage"), class("static", "kubernetes.io/no-provisioner")}
+	type m = map[string]string
+	type answer struct{ only, decided bool }
+	own, elsewhere, look := answer{true, true}, answer{false, true}, answer{false, false}
+	volume := func(by string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: m{"pv.kubernetes.io/provisioned-by": by}}}
+	}
+	for name, tc := range map[string]struct {
+		class       *string
+		annotations m
+		bound       bool
+		to          string // the volume that somebody has chosen
+		volume      *corev1.PersistentVolume
+		classes     []*storagev1.StorageClass
+		want        answer
+	}{
+		"the default class":                    {classes: all, want: own},
+		"no default class":                     {classes: all[1:], want: own},
+		"a class of this cluster":              {class: new("local-path"), classes: all, want: own},
+		"a class of this cluster, bound":       {class: new("local-path"), bound: true, classes: all, want: own},
+		"volumes that people make":             {class: new("static"), classes: all, want: own},
+		"no class":                             {class: new(""), classes: all, want: own},
+		"the virtual class":                    {class: new("liqo"), classes: all, want: elsewhere},
+		"the virtual class, bound":             {class: new("liqo"), bound: true, classes: all, want: elsewhere},
+		"the virtual class, by annotation":     {annotations: m{"volume.beta.kubernetes.io/storage-class": "liqo"}, classes: all, want: elsewhere},
+		"a former virtual class":               {class: new("old"), annotations: m{"volume.kubernetes.io/storage-provisioner": "liqo.io/storage"}, bound: true, classes: all, want: elsewhere},
+		"a former virtual class, beta":         {class: new("old"), annotations: m{"volume.beta.kubernetes.io/storage-provisioner": "liqo.io/storage"}, bound: true, classes: all, want: elsewhere},
+		"the virtual class, another volume":    {class: new("liqo"), to: "mine", classes: all, want: look},
+		"the virtual class, an own volume":     {class: new("liqo"), to: "mine", volume: volume(""), classes: all, want: own},
+		"the virtual class, a former volume":   {class: new("liqo"), to: "pvc-former", volume: volume("liqo.io/storage"), classes: all, want: elsewhere},
+		"no such class":                        {class: new("manual"), classes: all, want: own},
+		"no such class, bound, not looked at":  {class: new("manual"), bound: true, classes: all, want: look},
+		"no such class, bound to own":          {class: new("manual"), bound: true, volume: volume(""), classes: all, want: own},
+		"no such class, bound to a provider's": {class: new("old"), bound: true, volume: volume("liqo.io/storage"), classes: all, want: elsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: tc.class}}
+			if tc.bound {
+				claim.UID, claim.Spec.VolumeName = "u", "pvc-u"
+			}
+			if tc.to != "" {
+				claim.Spec.VolumeName = tc.to
+			}
+			only, decided := OnOwnNodesOnly(claim, tc.volume, tc.classes)
+			require.Equal(t, tc.want, answer{only, decided})
+		})
+	}
+}
+
+// TestAddedTerms: KeepHome and WithStorage add a requirement to each term of a pod.
+func TestAddedTerms(t *testing.T) {
+	t.Parallel()
+	storage := req{Key: "offloading.liqo.io/no-storage", Operator: corev1.NodeSelectorOpDoesNotExist}
+	zone, region := in("zone", "a"), in("region", "eu")
+	withStorage := func(pod *corev1.Pod) (*corev1.Pod, error) { return WithStorage(pod, true) }
+	for name, tc := range map[string]struct {
+		add  func(*corev1.Pod) (*corev1.Pod, error)
+		this req
+	}{"home": {KeepHome, notIn("liqo.io/type", "virtual-node")}, "storage": {withStorage, storage}} {
+		for of, terms := range map[string]struct{ own, want []term }{
+			"free":            {nil, []term{exprs(tc.this)}},
+			"with own terms":  {[]term{exprs(zone), exprs(region)}, []term{exprs(zone, tc.this), exprs(region, tc.this)}},
+			"says it already": {[]term{exprs(tc.this, zone)}, []term{exprs(tc.this, zone)}},
+			"matches no node": {[]term{{}}, []term{{}}},
+		} {
+			t.Run(name+", "+of, func(t *testing.T) {
+				t.Parallel()
+				pod := bound(terms.own)
+				before := pod.DeepCopy()
+				got, err := tc.add(pod)
+				require.NoError(t, err)
+				require.Equal(t, before, pod, "the argument is not changed")
+				require.Equal(t, terms.want, required(got))
+				require.Empty(t, got.Spec.Tolerations, "it tolerates no virtual node")
+			})
+		}
+		placed := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
+		got, err := tc.add(placed)
+		require.NoError(t, err)
+		require.Same(t, placed, got)
+	}
+	got, err := WithStorage(bound(nil), false)
+	require.NoError(t, err)
+	require.Equal(t, []term{exprs(in("liqo.io/type", "virtual-node"), storage)}, required(got))
+}
+
+func TestFollowsPod(t *testing.T) {
+	t.Parallel()
+	classes := []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}, {ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "example.org"}}
+	for name, tc := range map[string]struct {
+		class, volume string
+		want          bool
+	}{
+		"of liqod":          {"liqo", "", true},
+		"of liqod, bound":   {"liqo", "pvc-u", false},
+		"of another":        {"fast", "", false},
+		"of no known class": {"gone", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &tc.class, VolumeName: tc.volume}}
+			require.Equal(t, tc.want, FollowsPod(claim, classes))
+		})
+	}
+}
+
+func TestAsksForVirtualNodes(t *testing.T) {
+	t.Parallel()
+	virtual, zone := in("liqo.io/type", "virtual-node"), in("zone", "a")
+	selects := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"liqo.io/type": "virtual-node"}}}
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"nothing":          {bound(nil), false},
+		"a selector":       {selects, true},
+		"an affinity":      {bound([]term{exprs(zone, virtual)}), true},
+		"one of two terms": {bound([]term{exprs(virtual), exprs(zone)}), false},
+		"another label":    {bound([]term{exprs(zone)}), false},
+		"no virtual node":  {bound([]term{exprs(notIn("liqo.io/type", "virtual-node"))}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, AsksForVirtualNodes(tc.pod))
+		})
+	}
+}
+
+func TestDefaultStorageClass(t *testing.T) {
+	class := func(name string, age time.Duration, keys ...string) *storagev1.StorageClass {
+		c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age)), Annotations: map[string]string{}}}
+		for _, key := range keys {
+			c.Annotations[key] = "true"
+		}
+		return c
+	}
+	for name, tc := range map[string]struct {
+		classes []*storagev1.StorageClass
+		want    string
+	}{
+		"none":                  {},
+		"none is the default":   {classes: []*storagev1.StorageClass{class("a", 0)}},
+		"one":                   {classes: []*storagev1.StorageClass{class("a", 0), class("b", 0, defaultClassAnnotation)}, want: "b"},
+		"by the former key":     {classes: []*storagev1.StorageClass{class("a", 0, betaDefaultClassAnnotation)}, want: "a"},
+		"the newest of several": {classes: []*storagev1.StorageClass{class("a", time.Hour, defaultClassAnnotation), class("b", 0, defaultClassAnnotation)}, want: "b"},
+		"the first of equals":   {classes: []*storagev1.StorageClass{class("b", 0, defaultClassAnnotation), class("a", 0, defaultClassAnnotation)}, want: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, DefaultStorageClass(tc.classes))
 		})
 	}
 }
