@@ -95,43 +95,6 @@ func TestOnlyWhatFitsIsWoken(t *testing.T) {
 	require.Equal(t, []loop.Key{named("w-00000"), named("w-00001"), named("w-00002")}, b.wakes(func() { b.Seen(full) }))
 }
 
-// BenchmarkEventOfAnotherConsumer measures an event and an idle sync of one consumer's pod,
-// while asks of another consumer wait. The results should be equal.
-func BenchmarkEventOfAnotherConsumer(b *testing.B) {
-	for _, n := range []int{0, 1000, 20000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			book, _ := flooded(&testing.T{}, n, same)
-			pod := book.of(quiet, "busy", "1")
-			key := loop.Key{Namespace: quiet, Name: "busy"}
-			for b.Loop() {
-				book.Seen(pod)
-				book.Idle(key)
-			}
-		})
-	}
-}
-
-// BenchmarkFlood measures each further ask of a consumer whose asks wait already.
-func BenchmarkFlood(b *testing.B) {
-	for _, n := range []int{100, 1000, 10000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			book, _ := flooded(&testing.T{}, n, different)
-			for b.Loop() {
-				book.admits(asks("z", "3", 0))
-				book.Idle(named("z"))
-			}
-		})
-	}
-}
-
-// BenchmarkPass measures how long all asks that wait are looked at.
-func BenchmarkPass(b *testing.B) {
-	book, _ := flooded(&testing.T{}, 20000, different)
-	for b.Loop() {
-		_ = book.sync(b.Context(), loop.Key{Name: origin})
-	}
-}
-
 // TestAPassContinues: a pass over more different asks than glance reserves room for all that
 // fit. The event looks at the first ones, and the loop of the consumers at the others.
 func TestAPassContinues(t *testing.T) {
