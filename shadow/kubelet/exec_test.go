@@ -130,22 +130,11 @@ func TestExecEndToEnd(t *testing.T) {
 			require.Equal(t, 3, exit.Code)
 			require.Equal(t, `["sh" "-c"] HELLO`, out.String())
 			require.Equal(t, "warning", errOut.String())
-		})
-	}
-}
 
-func TestExecWithoutStdin(t *testing.T) {
-	quiet := program(func(_ context.Context, _ []string, in io.Reader, out, _ io.WriteCloser, _ <-chan remotecommand.TerminalSize) error {
-		_, err := fmt.Fprint(out, in == nil)
-		return err
-	})
-	for name, webSocket := range map[string]bool{"SPDY": false, "WebSocket": true} {
-		t.Run(name, func(t *testing.T) {
-			rig := newRig(t, provider(t, true, quiet))
-			var out bytes.Buffer
-			require.NoError(t, rig.caller(t, webSocket, "/exec/shop/web/app?command=true&output=1").
-				StreamWithContext(t.Context(), clientremotecommand.StreamOptions{Stdout: &out}))
-			require.Equal(t, "true", out.String())
+			out.Reset()
+			require.ErrorAs(t, rig.caller(t, tc.callerWS, "/exec/shop/web/app?command=true&output=1").
+				StreamWithContext(t.Context(), clientremotecommand.StreamOptions{Stdout: &out}), &exit)
+			require.Equal(t, `["true"] `, out.String(), "without stdin")
 		})
 	}
 }
@@ -181,22 +170,34 @@ func TestTerminalAndAttach(t *testing.T) {
 	}
 }
 
-func TestCallerGone(t *testing.T) {
-	for name, webSocket := range map[string]bool{"SPDY": false, "WebSocket": true} {
+// TestSessionsThatEnd: a session ends with its caller, whose command does not run on, and with the server.
+func TestSessionsThatEnd(t *testing.T) {
+	for name, tc := range map[string]struct{ webSocket, stops bool }{
+		"SPDY, the caller goes": {}, "WebSocket, the caller goes": {webSocket: true}, "the server stops": {stops: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			started, ended := make(chan struct{}), make(chan struct{})
-			silent := program(func(ctx context.Context, _ []string, _ io.Reader, _, _ io.WriteCloser, _ <-chan remotecommand.TerminalSize) error {
+			rig := newRig(t, provider(t, tc.stops, func(ctx context.Context, _ []string, _ io.Reader, _, _ io.WriteCloser, _ <-chan remotecommand.TerminalSize) error {
 				close(started)
 				<-ctx.Done()
 				close(ended)
 				return ctx.Err()
-			})
-			rig := newRig(t, provider(t, false, silent))
+			}))
 			ctx, cancel := context.WithCancel(t.Context())
-			go func() { <-started; cancel() }()
-			err := rig.caller(t, webSocket, "/exec/shop/web/app?command=sleep&output=1").
-				StreamWithContext(ctx, clientremotecommand.StreamOptions{Stdout: io.Discard})
-			require.ErrorIs(t, err, context.Canceled)
+			defer cancel()
+			over := make(chan error, 1)
+			go func() {
+				over <- rig.caller(t, tc.webSocket, "/exec/shop/web/app?command=sleep&output=1").
+					StreamWithContext(ctx, clientremotecommand.StreamOptions{Stdout: io.Discard})
+			}()
+			<-started
+			if tc.stops {
+				require.NoError(t, rig.stop())
+				require.Error(t, <-over)
+				return
+			}
+			cancel()
+			require.ErrorIs(t, <-over, context.Canceled)
 			select {
 			case <-ended:
 			case <-time.After(time.Minute):
@@ -204,24 +205,6 @@ func TestCallerGone(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestStopCutsSessions(t *testing.T) {
-	started := make(chan struct{})
-	silent := program(func(ctx context.Context, _ []string, _ io.Reader, _, _ io.WriteCloser, _ <-chan remotecommand.TerminalSize) error {
-		close(started)
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	rig := newRig(t, provider(t, true, silent))
-	over := make(chan error, 1)
-	go func() {
-		over <- rig.caller(t, false, "/exec/shop/web/app?command=sleep&output=1").
-			StreamWithContext(t.Context(), clientremotecommand.StreamOptions{Stdout: io.Discard})
-	}()
-	<-started
-	require.NoError(t, rig.stop())
-	require.Error(t, <-over)
 }
 
 func TestSessionRequestsThatFail(t *testing.T) {
@@ -266,23 +249,27 @@ func (echo) PortForward(_ context.Context, _, _ string, port int32, stream io.Re
 	return err
 }
 
-func TestPortForwardEndToEnd(t *testing.T) {
+// forwards is an API server that leads to echo. With tunnel it speaks WebSocket as a real one does.
+func forwards(tunnel bool) http.Handler {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		portforward.ServePortForward(w, r, echo{}, "", "", &portforward.V4Options{}, time.Minute, time.Minute, portforward.SupportedProtocols)
 	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method != http.MethodGet:
+			serve(w, r)
+		case tunnel:
+			proxy.NewTunnelingHandler(serve).ServeHTTP(w, r)
+		default:
+			http.Error(w, "no WebSocket here", http.StatusBadGateway)
+		}
+	})
+}
+
+func TestPortForwardEndToEnd(t *testing.T) {
 	for name, tunnel := range map[string]bool{"SPDY": false, "tunnelled in WebSocket": true} {
 		t.Run(name, func(t *testing.T) {
-			rig := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodGet && !tunnel {
-					http.Error(w, "no WebSocket here", http.StatusBadGateway)
-					return
-				}
-				if r.Method == http.MethodGet {
-					proxy.NewTunnelingHandler(serve).ServeHTTP(w, r)
-					return
-				}
-				serve(w, r)
-			}))
+			rig := newRig(t, forwards(tunnel))
 			require.Equal(t, "HELLO", rig.forward(t, "8080"))
 		})
 	}
@@ -291,13 +278,7 @@ func TestPortForwardEndToEnd(t *testing.T) {
 // TestPortForwardRefused: what the provider says of a port that is closed is heard, though
 // it ends the connection with the same breath.
 func TestPortForwardRefused(t *testing.T) {
-	rig := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			http.Error(w, "no WebSocket here", http.StatusBadGateway)
-			return
-		}
-		portforward.ServePortForward(w, r, echo{}, "", "", &portforward.V4Options{}, time.Minute, time.Minute, portforward.SupportedProtocols)
-	}))
+	rig := newRig(t, forwards(false))
 	upgrader, client, target := rig.forwarding(t)
 	conn, _, err := spdy.NewDialer(upgrader, client, http.MethodPost, target).Dial(portforward.ProtocolV1Name)
 	require.NoError(t, err)

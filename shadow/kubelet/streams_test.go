@@ -23,8 +23,8 @@ import (
 )
 
 // follow opens the log of the pod's container.
-func (r *rig) follow(ctx context.Context) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, "GET", r.url+"/containerLogs/shop/web/app?follow=true", nil)
+func (r *rig) follow(ctx context.Context, options string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, "GET", r.url+"/containerLogs/shop/web/app?"+options, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func TestReadersThatStallHoldTheWriterUp(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	var readers []*bufio.Reader
 	for range logs {
-		body, err := rig.follow(ctx)
+		body, err := rig.follow(ctx, "follow=true")
 		require.NoError(t, err)
 		defer func() { _ = body.Close() }()
 		readers = append(readers, bufio.NewReaderSize(body, 4096))
@@ -156,7 +156,7 @@ func TestHundredsOfStreams(t *testing.T) {
 
 // readOne follows the log, whose first line is "one", until ctx ends.
 func (r *rig) readOne(ctx context.Context) error {
-	body, err := r.follow(ctx)
+	body, err := r.follow(ctx, "follow=true")
 	if err != nil {
 		return err
 	}
