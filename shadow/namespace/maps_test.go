@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -71,8 +71,8 @@ func (w *world) backsOff(original, why string) {
 
 // bound returns the subjects of a RoleBinding, or nil if it does not exist.
 func (w *world) bound(namespace, name string) []string {
-	b, err := w.core.RbacV1().RoleBindings(namespace).Get(context.Background(), name, metav1.GetOptions{})
-	if err != nil {
+	b := kubetest.Find(w.t, w.core.RbacV1().RoleBindings(namespace), name)
+	if b == nil {
 		return nil
 	}
 	out := []string{}
@@ -82,9 +82,20 @@ func (w *world) bound(namespace, name string) []string {
 	return out
 }
 
+// twinned returns a world in which namespace web of rome has the twin web-rome, and the loops are idle.
+func twinned(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	objects = append(objects, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}))
+	w := newWorld(t, objects...).provider()
+	w.accepted("web")
+	w.settled()
+	return w
+}
+
 func TestTwins(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome", "shop": "shop"})).provider()
+		w := newWorld(t, tenantNamespace("rome"), plainNamespace("theirs"), romeCluster(romeUser),
+			replica(map[string]string{"web": "web-rome", "shop": "shop", "x": "theirs"})).provider()
 		w.accepted("web", "shop")
 		ns := w.namespace("web-rome")
 		require.Equal(t, map[string]string{corev1beta1.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"}, ns.Labels)
@@ -93,18 +104,88 @@ func TestTwins(t *testing.T) {
 		require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
 		require.Equal(t, []string{"ServiceAccount:liqod-controller"}, w.bound("web-rome", ControllerTwinRole))
 		require.Contains(t, w.asked().Finalizers, offloadingv1beta1.NamespaceMapFinalizer)
-		require.True(t, meta.IsStatusConditionTrue(w.asked().Status.Conditions, "Ready"))
 		require.EqualValues(t, 1, w.asked().Status.ObservedGeneration)
 		w.settled()
 
 		w.setDesired(map[string]string{"shop": "shop"})
 		w.eventually("unmapped twin goes", func() bool { return w.namespace("web-rome") == nil })
 		w.eventually("its answer goes", func() bool { return w.current("web").Phase == "" })
+		w.settled()
 		require.NotNil(t, w.namespace("shop"))
+		require.True(t, meta.IsStatusConditionTrue(w.asked().Status.Conditions, "Ready"))
 
 		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
 		w.eventually("made again behind whoever deleted it", func() bool { return w.namespace("shop") != nil })
 		w.accepted("shop")
+
+		require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("the map goes", func() bool { return w.asked() == nil })
+		require.Nil(t, w.namespace("shop"))
+		require.NotNil(t, w.namespace("theirs"))
+	})
+}
+
+// TestTwinThatStands: a restart writes nothing, drift is repaired, and no twin is deleted where a stale cache shows a map
+// or an entry as missing.
+func TestTwinThatStands(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := twinned(t)
+		objects, bindings := []runtime.Object{w.namespace("liqo-tenant-rome"), w.namespace("web-rome"), romeCluster(romeUser), w.asked()}, w.core.RbacV1().RoleBindings("web-rome")
+		for _, name := range []string{PeerTwinRole, ControllerTwinRole} {
+			objects = append(objects, kubetest.Get(t, bindings, name))
+		}
+		require.Zero(t, newWorld(t, objects...).provider().settled())
+
+		w.changeNamespace("web-rome", func(ns *corev1.Namespace) {
+			ns.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "privileged", "mine": "stays"}
+			delete(ns.Annotations, offloadingv1beta1.OriginalNameAnnotation)
+		})
+		w.eventually("labels and annotation are back", func() bool {
+			ns := w.namespace("web-rome")
+			return ns.Labels["pod-security.kubernetes.io/enforce"] == "baseline" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == "rome" &&
+				ns.Labels["mine"] == "stays" && originalOf(ns) == "web"
+		})
+		require.NoError(t, bindings.Delete(t.Context(), ControllerTwinRole, metav1.DeleteOptions{}))
+		w.eventually("a binding is back", func() bool { return w.bound("web-rome", ControllerTwinRole) != nil })
+		b := kubetest.Get(t, bindings, PeerTwinRole)
+		b.RoleRef.Name = "cluster-admin"
+		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "mallory"})
+		kubetest.Update(t, bindings, b)
+		w.eventually("and says what it said", func() bool {
+			b, err := bindings.Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
+			return err == nil && b.RoleRef.Name == PeerTwinRole && len(b.Subjects) == 1
+		})
+
+		w.core.ClearActions()
+		store := w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Informer().GetStore()
+		m := w.asked()
+		m.Spec.DesiredMapping = nil
+		for _, stale := range []func(any) error{store.Update, store.Delete} {
+			require.NoError(t, stale(m))
+			w.maps.Add(loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"})
+			w.settled()
+			require.NotNil(t, w.namespace("web-rome"))
+		}
+		for _, a := range w.core.Actions() {
+			require.NotEqual(t, "delete", a.GetVerb())
+		}
+	})
+}
+
+// TestTwinPassesToAnotherNamespace: a second wish for a twin does not shake it. Once the first one is withdrawn, the
+// namespace is made anew: what one has left there is not given to another.
+func TestTwinPassesToAnotherNamespace(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := twinned(t)
+		before := w.namespace("web-rome").UID
+		w.setDesired(map[string]string{"a": "web-rome", "web": "web-rome"})
+		w.backsOff("a", "it is the twin of web")
+		w.accepted("web")
+		require.Equal(t, before, w.namespace("web-rome").UID)
+		w.setDesired(map[string]string{"a": "web-rome"})
+		w.accepted("a")
+		require.NotEqual(t, before, w.namespace("web-rome").UID)
+		require.Equal(t, "a", originalOf(w.namespace("web-rome")))
 	})
 }
 
@@ -145,20 +226,6 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 	})
 }
 
-func TestProviderRestartWritesNothing(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).provider()
-		w.accepted("web")
-		w.settled()
-		objects := []runtime.Object{w.namespace("liqo-tenant-rome"), w.namespace("web-rome"), romeCluster(romeUser), w.asked()}
-		for _, name := range []string{PeerTwinRole, ControllerTwinRole} {
-			b := kubetest.Get(t, w.core.RbacV1().RoleBindings("web-rome"), name)
-			objects = append(objects, b)
-		}
-		require.Zero(t, newWorld(t, objects...).provider().settled())
-	})
-}
-
 func TestForeignNamespaceIsNotTakenOver(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		foreign := plainNamespace("shop")
@@ -194,16 +261,6 @@ func TestReservedNames(t *testing.T) {
 		w.accepted("g")
 		all := kubetest.List(t, w.core.CoreV1().Namespaces())
 		require.Len(t, all.Items, 2, "the tenant namespace and one twin")
-	})
-}
-
-func TestASecondWishDoesNotShakeATwin(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop-rome"})).provider()
-		w.accepted("shop")
-		w.setDesired(map[string]string{"a": "shop-rome", "shop": "shop-rome"})
-		w.backsOff("a", "it is the twin of shop")
-		w.accepted("shop")
 	})
 }
 
@@ -268,59 +325,6 @@ func TestUserOfThePeer(t *testing.T) {
 	})
 }
 
-func TestDriftIsRepaired(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
-		w.accepted("web")
-		w.settled()
-		ns := w.namespace("web")
-		ns.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "privileged", "mine": "stays"}
-		delete(ns.Annotations, offloadingv1beta1.OriginalNameAnnotation)
-		kubetest.Update(t, w.core.CoreV1().Namespaces(), ns)
-		w.eventually("labels and annotation are back", func() bool {
-			ns := w.namespace("web")
-			return ns.Labels["pod-security.kubernetes.io/enforce"] == "baseline" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == "rome" &&
-				ns.Labels["mine"] == "stays" && originalOf(ns) == "web"
-		})
-
-		bindings := w.core.RbacV1().RoleBindings("web")
-		require.NoError(t, bindings.Delete(t.Context(), ControllerTwinRole, metav1.DeleteOptions{}))
-		w.eventually("a binding is back", func() bool { return w.bound("web", ControllerTwinRole) != nil })
-		b := kubetest.Get(t, bindings, PeerTwinRole)
-		b.RoleRef.Name = "cluster-admin"
-		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "mallory"})
-		kubetest.Update(t, bindings, b)
-		w.eventually("and says what it said", func() bool {
-			b, err := bindings.Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
-			return err == nil && b.RoleRef.Name == PeerTwinRole && len(b.Subjects) == 1
-		})
-	})
-}
-
-func TestMapDeletion(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		gone := plainNamespace("theirs")
-		w := newWorld(t, tenantNamespace("rome"), gone, romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop", "x": "theirs"})).provider()
-		w.accepted("web", "shop")
-		w.settled()
-		require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-		w.eventually("the map goes", func() bool { return w.asked() == nil })
-		require.Nil(t, w.namespace("web"))
-		require.Nil(t, w.namespace("shop"))
-		require.NotNil(t, w.namespace("theirs"))
-	})
-}
-
-func TestMapThatWentWithoutFinalizer(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
-		w.accepted("web")
-		w.settled()
-		require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-		w.eventually("its twin goes", func() bool { return w.namespace("web") == nil })
-	})
-}
-
 // TestTenantNamespaceDeleted: a map that goes with its namespace says nothing about what the peer
 // asks for. Its twins stay while the peer has rights, and until it writes the map again.
 func TestTenantNamespaceDeleted(t *testing.T) {
@@ -368,43 +372,6 @@ func TestStrangeAnnotationDeletesNothing(t *testing.T) {
 	})
 }
 
-// TestStaleCacheDeletesNoTwin: a stale cache shows a map or an entry as missing; its twins
-// stay.
-func TestStaleCacheDeletesNoTwin(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
-		w.accepted("web")
-		w.settled()
-		key := loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"}
-		store := w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Informer().GetStore()
-		m := w.asked()
-		m.Spec.DesiredMapping = nil
-		require.NoError(t, store.Update(m))
-		w.maps.Add(key)
-		w.settled()
-		require.NotNil(t, w.namespace("web"))
-		require.NoError(t, store.Delete(m))
-		w.maps.Add(key)
-		w.settled()
-		require.NotNil(t, w.namespace("web"))
-		for _, a := range w.core.Actions() {
-			require.NotEqual(t, "delete", a.GetVerb())
-		}
-	})
-}
-
-func TestTwinPassesToAnotherNamespace(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"a": "shop"})).provider()
-		w.accepted("a")
-		before := w.namespace("shop").UID
-		w.setDesired(map[string]string{"b": "shop"})
-		w.accepted("b")
-		require.NotEqual(t, before, w.namespace("shop").UID, "what a left there is not given to b")
-		require.Equal(t, "b", originalOf(w.namespace("shop")))
-	})
-}
-
 func TestTerminatingTwin(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		now := metav1.Now()
@@ -441,19 +408,6 @@ func TestCreationThatFails(t *testing.T) {
 	})
 }
 
-func TestBothSidesInOneCluster(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		// A namespace that rome has offloaded here is not offloaded again to milan.
-		w := newWorld(t, tenantNamespace("rome"), tenantNamespace("milan"), romeCluster(romeUser), virtualNode("milan", "milan", nil),
-			replica(map[string]string{"web": "web"})).provider()
-		w.accepted("web")
-		kubetest.Create(t, w.liqo.OffloadingV1beta1().NamespaceOffloadings("web"), offload("web"))
-		w.consumer()
-		w.eventually("refused", func() bool { return strings.Contains(w.message("web"), "not reflected again") })
-		require.Nil(t, w.namespaceMap("milan"))
-	})
-}
-
 // TestBothDirections: milan and rome offload to each other.
 func TestBothDirections(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
@@ -478,5 +432,287 @@ func TestBothDirections(t *testing.T) {
 		w.eventually("milan asks no more", func() bool { return w.namespace("shop-milan") == nil })
 		w.settled()
 		require.Equal(t, map[string]string{"web": "web-rome"}, w.desired("milan"))
+	})
+}
+
+func (w *world) changeNamespace(name string, change func(*corev1.Namespace)) {
+	w.t.Helper()
+	ns := w.namespace(name).DeepCopy()
+	change(ns)
+	kubetest.Update(w.t, w.core.CoreV1().Namespaces(), ns)
+}
+
+// TestTwinNames: a peer gets namespaces with its id in their names, those that the
+// administrator lists. Otherwise it could take the name of a
+// product before that is installed, and read its Secrets.
+func TestTwinNames(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), plainNamespace("theirs"),
+			replica(map[string]string{"web": "web-rome", "product": "cert-manager", "listed": "team-a", "shop": "shop", "foreign": "theirs"})).providerAs("milan", "team-*")
+		w.accepted("web", "listed")
+		for original, twin := range map[string]string{"product": "cert-manager", "shop": "shop"} {
+			for _, why := range []string{"name a namespace " + twin, "end in -rome", "controller.twinNames of milan"} {
+				w.backsOff(original, why)
+			}
+			require.Nil(t, w.namespace(twin))
+		}
+		w.backsOff("foreign", "was not made for cluster rome")
+		require.Equal(t, strings.ReplaceAll(w.current("product").Message, "cert-manager", "theirs"), w.current("foreign").Message, "a peer does not learn which namespaces there are")
+	})
+}
+
+// TestTwinNamesFollowTheTrust: the names that a peer may give follow its ForeignCluster, at once;
+// a twin that it has stays.
+func TestTwinNamesFollowTheTrust(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"}))
+		clusters := w.liqoInformers.Core().V1beta1().ForeignClusters().Lister()
+		w.providerWith(func(cfg *MapsConfig) {
+			cfg.TwinNames = func(peer string) []string {
+				fc, err := clusters.Get(peer)
+				require.NoError(t, err)
+				return map[corev1beta1.Trust][]string{corev1beta1.TrustOrganisation: {"*"}}[fc.Spec.Trust]
+			}
+		})
+		w.backsOff("web", "end in -rome")
+		trust := func(trust corev1beta1.Trust) {
+			fc := romeCluster(romeUser)
+			fc.Spec.Trust = trust
+			kubetest.Update(t, w.liqo.CoreV1beta1().ForeignClusters(), fc)
+		}
+		trust(corev1beta1.TrustOrganisation)
+		w.accepted("web")
+		trust(corev1beta1.TrustStrict)
+		w.accepted("web")
+	})
+}
+
+func volumeClaim(namespace, volume string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data"},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: volume},
+	}
+}
+
+// collections returns the deletions by collection, without duplicates, as resource and
+// selector. The fake clients only record such requests.
+func collections(f *clienttesting.Fake) []string {
+	var out []string
+	for _, a := range f.Actions() {
+		if d, ok := a.(clienttesting.DeleteCollectionAction); ok && a.GetVerb() == "delete-collection" {
+			if what := a.GetResource().Resource + " " + d.GetListRestrictions().Labels.String(); !slices.Contains(out, what) {
+				out = append(out, what)
+			}
+		}
+	}
+	return out
+}
+
+func TestTwinWithVolumesIsKept(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := twinned(t, volumeClaim("web-rome", "pv-1"), &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "web-rome", Name: "a", Labels: map[string]string{offloadingv1beta1.OriginLabel: "rome"}}})
+		w.setDesired(nil)
+		w.eventually("the twin is marked", func() bool { return w.namespace("web-rome").Annotations[offloadingv1beta1.DataKeptAnnotation] != "" })
+		w.settled()
+		s := w.current("web")
+		require.Equal(t, offloadingv1beta1.MappingTerminating, s.Phase)
+		require.Contains(t, s.Message, "PersistentVolumeClaims data")
+		require.Nil(t, w.bound("web-rome", PeerTwinRole), "the peer has no rights there")
+		require.Equal(t, []string{"shadowpods ", "shadowendpointslices "}, collections(&w.liqo.Fake))
+		require.Equal(t, []string{"pods liqo.io/managed-by=shadowpod", "ingresses offloading.liqo.io/origin", "configmaps offloading.liqo.io/origin",
+			"secrets offloading.liqo.io/origin"}, collections(&w.core.Fake))
+		services := kubetest.List(t, w.core.CoreV1().Services("web-rome"))
+		require.Empty(t, services.Items)
+		require.Contains(t, <-w.events.Events, "is kept for its volumes")
+
+		// Wanted again: the data is still there.
+		w.setDesired(map[string]string{"web": "web-rome"})
+		w.accepted("web")
+		w.settled()
+		require.NotContains(t, w.namespace("web-rome").Annotations, offloadingv1beta1.DataKeptAnnotation)
+		require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+	})
+}
+
+func TestTwinWithClaimsThatHoldNothingGoes(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		ephemeral := volumeClaim("web-rome", "pv-1")
+		ephemeral.Name, ephemeral.Labels = "web-scratch", map[string]string{offloadingv1beta1.EphemeralVolumeLabel: "true"}
+		w := twinned(t, volumeClaim("web-rome", ""), ephemeral)
+		w.setDesired(nil)
+		w.eventually("the twin goes", func() bool { return w.namespace("web-rome") == nil })
+	})
+}
+
+func TestVolumesAreDeletedByName(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		value string
+		goes  bool
+	}{
+		"named":         {"web-rome", true},
+		"named another": {"shop-rome", false},
+		"not named":     {"true", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kubetest.Bubble(t, func(t *testing.T) {
+				w := twinned(t, volumeClaim("web-rome", "pv-1"))
+				w.setDesired(nil)
+				w.eventually("the twin is marked", func() bool { return w.namespace("web-rome").Annotations[offloadingv1beta1.DataKeptAnnotation] != "" })
+				ns := w.namespace("web-rome")
+				ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation] = tc.value
+				kubetest.Update(t, w.core.CoreV1().Namespaces(), ns)
+				if tc.goes {
+					w.eventually("the twin goes", func() bool { return w.namespace("web-rome") == nil })
+					return
+				}
+				w.settled()
+				require.NotNil(t, w.namespace("web-rome"))
+			})
+		})
+	}
+}
+
+// TestPeeringEndsBesideKeptVolumes: kept volumes do not block the map's finalizer and are
+// not deleted with the map. A restart writes nothing.
+func TestPeeringEndsBesideKeptVolumes(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		now := metav1.Now()
+		twin := plainNamespace("web-rome")
+		twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.OriginalNameAnnotation: "web"}
+		twin.Labels = map[string]string{"liqo.io/remote-cluster-id": "rome"}
+		ending := replica(map[string]string{"web": "web-rome"}, func(m *offloadingv1beta1.NamespaceMap) {
+			m.DeletionTimestamp, m.Finalizers = &now, []string{offloadingv1beta1.NamespaceMapFinalizer}
+		})
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), ending, twin, volumeClaim("web-rome", "pv-1")).provider()
+		w.eventually("the finalizer goes", func() bool { m := w.asked(); return m == nil || len(m.Finalizers) == 0 })
+		w.settled()
+		kept := w.namespace("web-rome")
+		require.NotEmpty(t, kept.Annotations[offloadingv1beta1.DataKeptAnnotation])
+
+		again := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), kept, volumeClaim("web-rome", "pv-1")).provider()
+		require.Zero(t, again.settled(), "the map is gone: its twin is looked at, and left")
+		require.NotNil(t, again.namespace("web-rome"))
+	})
+}
+
+// peeredAs returns rome's ForeignCluster of one peering. uid is that of rome's kube-system
+// namespace, or "" where it is not known.
+func peeredAs(record, user, uid string, since time.Time) *corev1beta1.ForeignCluster {
+	fc := romeCluster(user)
+	fc.UID, fc.CreationTimestamp = types.UID(record), metav1.NewTime(since)
+	fc.Status.ClusterUID = types.UID(uid)
+	return fc
+}
+
+// keptTwin returns web-rome as the end of a peering left it. mark may be empty.
+func keptTwin(mark string, made time.Time) *corev1.Namespace {
+	ns := plainNamespace("web-rome")
+	ns.CreationTimestamp = metav1.NewTime(made)
+	ns.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: "rome"}
+	ns.Annotations = map[string]string{
+		offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.OriginalNameAnnotation: "web",
+		offloadingv1beta1.DataKeptAnnotation: "kept",
+	}
+	if mark != "" {
+		ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] = mark
+	}
+	return ns
+}
+
+func mark(ns *corev1.Namespace) string {
+	return ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation]
+}
+
+// TestKeptTwinIsForItsClusterOnly: a cluster that is peered under the id of an earlier one
+// gets neither its namespace nor its volumes.
+func TestKeptTwinIsForItsClusterOnly(t *testing.T) {
+	t.Parallel()
+	long, now := time.Now().Add(-time.Hour), time.Now()
+	for name, tc := range map[string]struct {
+		mark, uid string
+		since     time.Time // of the peering; the twin was made an hour ago
+		empty     bool      // the twin holds no volumes
+		gets      bool
+	}{
+		"the same cluster, peered anew":                    {"rome/uid-a", "uid-a", now, false, true},
+		"another cluster":                                  {"rome/uid-a", "uid-b", now, false, false},
+		"another cluster, nothing kept":                    {"rome/uid-a", "uid-b", now, true, false},
+		"a cluster of unknown UID":                         {"rome/uid-a", "", now, false, false},
+		"the same peering, UID unknown":                    {"rome/peering-fc-1", "", long, false, true},
+		"the same peering, UID known since":                {"rome/peering-fc-1", "uid-a", long, false, true},
+		"another peering, UID unknown":                     {"rome/peering-fc-0", "", now, false, false},
+		"another peering, UID known":                       {"rome/peering-fc-0", "uid-a", now, false, false},
+		"made without a mark, the peering stands":          {"", "uid-a", long.Add(-time.Minute), false, true},
+		"made without a mark, another peering":             {"", "uid-a", now, false, false},
+		"made without a mark, another, UID unknown":        {"", "", now, false, false},
+		"made without a mark, another peering, no volumes": {"", "uid-b", now, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kubetest.Bubble(t, func(t *testing.T) {
+				claim := volumeClaim("web-rome", "pv-1")
+				if tc.empty {
+					claim.Spec.VolumeName = ""
+				}
+				w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-1", romeUser, tc.uid, tc.since), keptTwin(tc.mark, long), claim,
+					replica(map[string]string{"web": "web-rome"})).provider()
+				if !tc.gets {
+					w.backsOff("web", "kubectl annotate namespace web-rome --overwrite offloading.liqo.io/consumer-uid=rome/")
+					if tc.mark != "" {
+						require.NotContains(t, w.current("web").Message, tc.mark, "whose it is, is not told")
+					}
+					w.settled()
+					require.Nil(t, w.bound("web-rome", PeerTwinRole))
+					require.Equal(t, tc.mark, mark(w.namespace("web-rome")))
+					require.Contains(t, w.namespace("web-rome").Annotations, offloadingv1beta1.DataKeptAnnotation)
+					return
+				}
+				w.accepted("web")
+				w.settled()
+				want := "rome/" + tc.uid
+				if tc.uid == "" {
+					want = "rome/peering-fc-1"
+				}
+				require.Equal(t, want, mark(w.namespace("web-rome")))
+				require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+			})
+		})
+	}
+}
+
+func TestKeptTwinIsHandedOver(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		long, now := time.Now().Add(-time.Hour), time.Now()
+		w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-2", romeUser, "uid-b", now), keptTwin("rome/uid-a", long), volumeClaim("web-rome", "pv-1"),
+			replica(map[string]string{"web": "web-rome"})).provider()
+		w.backsOff("web", "consumer-uid=rome/uid-b;")
+		w.changeNamespace("web-rome", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] = "rome/uid-b" })
+		w.accepted("web")
+		require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+	})
+}
+
+// TestMarkOutlastsAnUnknownUID: an administrator clears status.clusterUID to have it read
+// again. Meanwhile the peer keeps its twin.
+func TestMarkOutlastsAnUnknownUID(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-1", romeUser, "uid-a", time.Now()), replica(map[string]string{"web": "web-rome"})).provider()
+		w.accepted("web")
+		require.Equal(t, "rome/uid-a", mark(w.namespace("web-rome")), "marked from the beginning")
+		learn := func(uid types.UID) {
+			fcs := w.liqo.CoreV1beta1().ForeignClusters()
+			fc := kubetest.Get(t, fcs, "rome")
+			fc.Status.ClusterUID = uid
+			kubetest.UpdateStatus(t, fcs, fc)
+		}
+		learn("")
+		w.settled()
+		require.Equal(t, offloadingv1beta1.MappingAccepted, w.current("web").Phase)
+		require.Equal(t, "rome/uid-a", mark(w.namespace("web-rome")))
+		require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+		learn("uid-b")
+		w.backsOff("web", "consumer-uid=rome/uid-b")
+		w.eventually("another cluster has no rights", func() bool { return w.bound("web-rome", PeerTwinRole) == nil })
 	})
 }

@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -55,6 +53,15 @@ func (w *world) answer(peer, namespace string, s offloadingv1beta1.RemoteNamespa
 	}
 	m.Status.CurrentMapping[namespace] = s
 	kubetest.UpdateStatus(w.t, w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), m)
+}
+
+// offloaded returns a world in which namespace web is offloaded to milan, and the loops are idle.
+func offloaded(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+	w.eventually("asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
+	w.settled()
+	return w
 }
 
 func TestOffloadAndBack(t *testing.T) {
@@ -125,17 +132,6 @@ func TestUsersLabelStays(t *testing.T) {
 	}
 }
 
-func TestRestartWritesNothing(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-		w.settled()
-		objects := []runtime.Object{w.namespace("web"), w.namespace("liqo-tenant-milan"), virtualNode("milan", "milan", nil), w.nso("web"), w.namespaceMap("milan")}
-		again := newWorld(t, objects...).consumer()
-		require.Zero(t, again.settled())
-	})
-}
-
 func TestSameNameAtOneProvider(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, plainNamespace("a"), plainNamespace("b"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("a", named("shop"))).consumer()
@@ -153,17 +149,65 @@ func TestSameNameAtOneProvider(t *testing.T) {
 
 func TestRefusedNamespaces(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
-		twin := plainNamespace("web-oslo")
+		twin, going := plainNamespace("web-oslo"), plainNamespace("going")
 		twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-oslo/oslo"}
-		w := newWorld(t, plainNamespace("kube-system"), twin, tenantNamespace("milan"), virtualNode("milan", "milan", nil),
-			offload("kube-system"), offload("web-oslo"), offload("liqo-tenant-milan")).consumer()
+		going.DeletionTimestamp, going.Finalizers = new(metav1.Now()), []string{"test/hold"}
+		w := newWorld(t, plainNamespace("kube-system"), twin, going, tenantNamespace("milan"), virtualNode("milan", "milan", nil),
+			offload("kube-system"), offload("web-oslo"), offload("liqo-tenant-milan"), offload("going")).consumer()
 		for _, ns := range []string{"kube-system", "web-oslo", "liqo-tenant-milan"} {
 			w.eventually(ns, func() bool { return w.message(ns) != "" })
 			require.Contains(t, w.message(ns), "False Invalid")
 			require.Empty(t, w.nso(ns).Finalizers)
 		}
 		w.settled()
+		require.Empty(t, w.message("going"))
 		require.Nil(t, w.namespaceMap("milan"))
+	})
+}
+
+// TestOffloadedNamespace: a restart writes nothing, and an entry stays where a stale cache shows the virtual node as
+// missing. It goes as soon as the namespace is being deleted: Kubernetes deletes the NamespaceOffloading only after the
+// pods.
+func TestOffloadedNamespace(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := offloaded(t)
+		objects := []runtime.Object{w.namespace("web"), w.namespace("liqo-tenant-milan"), virtualNode("milan", "milan", nil), w.nso("web"), w.namespaceMap("milan")}
+		require.Zero(t, newWorld(t, objects...).consumer().settled())
+
+		require.NoError(t, w.liqoInformers.Offloading().V1beta1().VirtualNodes().Informer().GetStore().Delete(virtualNode("milan", "milan", nil)))
+		w.offloading.Add(offloadingKey("web"))
+		w.settled()
+		require.Contains(t, w.desired("milan"), "web")
+
+		w.changeNamespace("web", func(ns *corev1.Namespace) { ns.Finalizers = []string{"test/hold"} })
+		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		w.eventually("the provider is asked no longer", func() bool { return w.desired("milan")["web"] == "" })
+		w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+	})
+}
+
+// TestVirtualNodesComeAndGo: an entry goes with the virtual node. Where somebody deletes a tenant namespace, virtual
+// nodes go because of that, and nothing is withdrawn from the provider.
+func TestVirtualNodesComeAndGo(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web")).consumer()
+		w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
+		vns := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
+		comes := func() {
+			kubetest.Create(t, vns, virtualNode("milan", "milan", nil))
+			w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
+		}
+		comes()
+		require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
+
+		comes()
+		going := w.namespace("liqo-tenant-milan").DeepCopy()
+		going.DeletionTimestamp, going.Finalizers = new(metav1.Now()), []string{"kubernetes"}
+		require.NoError(t, w.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), going, ""))
+		require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.NotEmpty(t, w.desired("milan")["web"])
 	})
 }
 
@@ -194,20 +238,6 @@ func TestSelectorChange(t *testing.T) {
 	})
 }
 
-// TestStaleCacheUnmapsNothing: a stale cache shows the virtual node as missing; the entry
-// stays.
-func TestStaleCacheUnmapsNothing(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-		w.settled()
-		require.NoError(t, w.liqoInformers.Offloading().V1beta1().VirtualNodes().Informer().GetStore().Delete(virtualNode("milan", "milan", nil)))
-		w.offloading.Add(offloadingKey("web"))
-		w.settled()
-		require.Contains(t, w.desired("milan"), "web")
-	})
-}
-
 // TestStaleCacheMapsNothing: a NamespaceOffloading that the cache still has, but a restored
 // etcd has not, adds no entry to a map. Such an entry would be removed again, and the twin
 // with it.
@@ -221,34 +251,6 @@ func TestStaleCacheMapsNothing(t *testing.T) {
 		w.offloading.Add(offloadingKey("web"))
 		w.settled()
 		require.NotContains(t, w.desired("milan"), "web")
-	})
-}
-
-func TestVirtualNodesComeAndGo(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web")).consumer()
-		w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
-		vns := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
-		kubetest.Create(t, vns, virtualNode("milan", "milan", nil))
-		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-		require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-		w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
-	})
-}
-
-// TestVirtualNodesGoWithTheirNamespace: where somebody deletes a tenant namespace, virtual nodes go
-// because of that. Nothing is withdrawn from the provider.
-func TestVirtualNodesGoWithTheirNamespace(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web"), virtualNode("milan", "milan", nil)).consumer()
-		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-		now := metav1.Now()
-		going := w.namespace("liqo-tenant-milan").DeepCopy()
-		going.DeletionTimestamp, going.Finalizers = &now, []string{"kubernetes"}
-		require.NoError(t, w.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), going, ""))
-		require.NoError(t, w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-		w.settled()
-		require.NotEmpty(t, w.desired("milan")["web"])
 	})
 }
 
@@ -277,18 +279,6 @@ func TestPeersMapIsNotWritten(t *testing.T) {
 	})
 }
 
-func TestManyNamespacesAtOnce(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		const n = 60
-		objects := []runtime.Object{tenantNamespace("milan"), virtualNode("milan", "milan", nil)}
-		for i := range n {
-			objects = append(objects, plainNamespace(fmt.Sprintf("ns%d", i)), offload(fmt.Sprintf("ns%d", i)))
-		}
-		w := newWorld(t, objects...).consumer()
-		w.eventually("all are asked for", func() bool { return len(w.desired("milan")) == n })
-	})
-}
-
 // TestConflictIsTriedAgain: the API server refuses the first writes of the map with a
 // conflict.
 func TestConflictIsTriedAgain(t *testing.T) {
@@ -307,29 +297,91 @@ func TestConflictIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestDeletedNamespaceIsUnmappedAtOnce: the entry is removed as soon as the namespace is
-// being deleted. Kubernetes deletes the NamespaceOffloading only after the pods.
-func TestDeletedNamespaceIsUnmappedAtOnce(t *testing.T) {
+// TestMapDeletedByHand: a map that was deleted by hand is created again with all its
+// entries. The provider would delete a twin that is missing even for a moment, with its
+// pods.
+func TestMapDeletedByHand(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-		w.eventually("the provider is asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
+		w := newWorld(t, tenantNamespace("milan"), virtualNode("milan", "milan", nil), plainNamespace("a"), plainNamespace("b"), plainNamespace("c"),
+			plainNamespace("d"), offload("a"), offload("b"), offload("c", named("shop"))).consumer()
+		want := map[string]string{"a": "a-rome", "b": "b-rome", "c": "shop"}
+		w.eventually("all are asked for", func() bool { return len(w.desired("milan")) == 3 })
+		kubetest.Create(t, w.liqo.OffloadingV1beta1().NamespaceOffloadings("d"), offload("d", named("shop")))
+		w.eventually("the second is told", func() bool { return w.nso("d").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
 		w.settled()
-		w.changeNamespace("web", func(ns *corev1.Namespace) { ns.Finalizers = []string{"test/hold"} })
-		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "web", metav1.DeleteOptions{}))
-		w.eventually("the provider is asked no longer", func() bool { return w.desired("milan")["web"] == "" })
-		w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+		w.liqo.ClearActions()
+		require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("it is made again", func() bool { return w.namespaceMap("milan") != nil })
+		w.settled()
+		var made []map[string]string
+		for _, a := range w.liqo.Actions() {
+			if c, ok := a.(clienttesting.CreateActionImpl); ok && a.GetResource().Resource == "namespacemaps" {
+				m, ok := c.GetObject().(*offloadingv1beta1.NamespaceMap)
+				require.True(t, ok)
+				made = append(made, m.Spec.DesiredMapping)
+			}
+		}
+		require.Len(t, made, 1)
+		for _, ns := range []string{"a", "b"} {
+			require.Equal(t, want[ns], made[0][ns])
+		}
+		require.Contains(t, made[0], "c", "the one that had the name keeps it")
+		require.Equal(t, want, w.desired("milan"))
+
+		w.removeOffloading("a")
+		w.eventually("it is not asked for again", func() bool { _, ok := w.desired("milan")["a"]; return !ok })
 	})
 }
 
-func TestTerminatingNamespaceIsNotOffloaded(t *testing.T) {
+func TestReplicationTroubleIsShown(t *testing.T) {
+	t.Parallel()
+	for name, reason := range map[string]string{"not replicated": offloadingv1beta1.ReasonReplicationFailed, "not accepted": offloadingv1beta1.ReasonInvalid} {
+		t.Run(name, func(t *testing.T) {
+			kubetest.Bubble(t, func(t *testing.T) {
+				w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+				w.eventually("it waits for answers", func() bool {
+					n := w.nso("web")
+					return n != nil && n.Status.OffloadingPhase == offloadingv1beta1.PhaseInProgress
+				})
+				w.say("milan", metav1.ConditionFalse, reason, "no right to create")
+				w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
+				require.Contains(t, w.message("web"), "milan: cluster milan cannot be asked for namespace web-rome: no right to create")
+				c := meta.FindStatusCondition(w.nso("web").Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceReady)
+				require.Equal(t, offloadingv1beta1.ReasonReplicationFailed, c.Reason)
+
+				w.say("milan", metav1.ConditionFalse, offloadingv1beta1.ReasonCreating, "")
+				w.eventually("it waits again", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseInProgress })
+				w.answer("milan", "web", offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "web-rome", Phase: offloadingv1beta1.MappingAccepted})
+				w.eventually("ready", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseReady })
+				w.say("milan", metav1.ConditionFalse, reason, "no right to update")
+				w.settled()
+				require.Equal(t, offloadingv1beta1.PhaseReady, w.nso("web").Status.OffloadingPhase, "a twin that stands does")
+			})
+		})
+	}
+}
+
+// say sets the condition Ready of the own map for a peer.
+func (w *world) say(peer string, status metav1.ConditionStatus, reason, message string) {
+	m := w.namespaceMap(peer)
+	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: offloadingv1beta1.RemoteNamespaceReady, Status: status, Reason: reason, Message: message})
+	kubetest.UpdateStatus(w.t, w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), m)
+}
+
+// TestWhoHasANameKeepsIt: when an offloading that waits for a name creates the map again,
+// the namespace that had the name keeps it.
+func TestWhoHasANameKeepsIt(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
-		ns := plainNamespace("web")
-		now := metav1.Now()
-		ns.DeletionTimestamp = &now
-		ns.Finalizers = []string{"test/hold"}
-		w := newWorld(t, ns, tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-		require.Zero(t, w.settled())
-		require.Nil(t, w.namespaceMap("milan"))
-		require.Equal(t, "liqo-tenant-milan", corev1beta1.TenantNamespace("milan"))
+		had := offload("c", named("shop"))
+		had.Status.RemoteNamespaceName = "shop"
+		had.Status.RemoteNamespacesConditions = map[string][]metav1.Condition{"milan": {{Type: offloadingv1beta1.RemoteNamespaceOffloadingRequired, Status: metav1.ConditionTrue}}}
+		w := newWorld(t, tenantNamespace("milan"), had)
+		indexer := w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Informer().GetIndexer()
+		require.NoError(t, indexer.Add(had))
+		e := &entries{liqo: w.liqo, lister: w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Lister(), offloadings: w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Lister()}
+		problem, err := e.set(t.Context(), "milan", "d", entry{name: "shop"})
+		require.NoError(t, err)
+		require.Contains(t, problem, "namespace c is already offloaded to cluster milan as shop")
+		require.Equal(t, map[string]string{"c": "shop"}, w.desired("milan"))
 	})
 }

@@ -4,20 +4,31 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
+	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -223,4 +234,142 @@ func rewritten(t *testing.T, user string, obj, old any) *admissionv1.AdmissionRe
 	req.OldObject.Raw, err = json.Marshal(old)
 	require.NoError(t, err)
 	return req
+}
+
+const controllerAccount = "system:serviceaccount:liqod:liqod-controller"
+
+// TestBindingsOfTheController: a vkubelet gets rights only where people have offloaded the namespace.
+func TestBindingsOfTheController(t *testing.T) {
+	t.Parallel()
+	liqo := liqofake.NewSimpleClientset(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}},
+		&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "other"}})
+	rule := ControllerRule{Kube: fake.NewClientset(), Liqo: liqo}
+	in := func(namespace string) (bool, error) {
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "liqod-vkubelet-namespace:x"}}
+		req := written(t, controllerAccount, binding)
+		req.Namespace = namespace
+		answer, err := rule.DecideBinding(t.Context(), req)
+		require.Zero(t, answer.Code)
+		return answer.Allowed, err
+	}
+	for namespace, want := range map[string]bool{"shop": true, "bank": false, "kube-system": false} {
+		allowed, err := in(namespace)
+		require.NoError(t, err)
+		require.Equal(t, want, allowed, namespace)
+	}
+	liqo.PrependReactor("get", "namespaceoffloadings", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("down") })
+	allowed, err := in("shop")
+	require.ErrorContains(t, err, "down", "unknown is not offloaded")
+	require.False(t, allowed)
+}
+
+// TestVolumesOfTheController: a claim gets only the data of the volume that a provisioner has made for it.
+func TestVolumesOfTheController(t *testing.T) {
+	t.Parallel()
+	disk := func(handle string) corev1.PersistentVolumeSource {
+		return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example", VolumeHandle: handle}}
+	}
+	claim := func(uid, volume string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-storage", Name: uid, UID: "real-uid"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	}
+	made := func(name, handle, provisioner, of string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": provisioner}},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: disk(handle), ClaimRef: &corev1.ObjectReference{UID: "real-uid", Name: of}}}
+	}
+	loose := made("pvc-loose", "4", "disks.example", "")
+	loose.Spec.ClaimRef = nil
+	others := made("pvc-others", "5", "disks.example", "")
+	others.Spec.ClaimRef.UID = "another"
+	class := func(name, provisioner string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner}
+	}
+	kube := fake.NewClientset(class("liqo", "liqo.io/storage"), class("of-people", "liqo.io/storage"), class("disk", "disks.example"),
+		claim("1", "pvc-made"), claim("2", ""), claim("3", "pvc-own"), claim("4", "pvc-loose"), claim("5", "pvc-others"), claim("6", "pvc-gone"),
+		made("pvc-made", "1", "disks.example", "1"), made("pvc-own", "3", "liqo.io/storage", "3"), loose, others)
+	rule := ControllerRule{Kube: kube, Liqo: liqofake.NewSimpleClientset(), StorageNamespace: "liqo-storage"}
+	ask := func(class, uid, handle string) (bool, error) {
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + uid, Labels: map[string]string{"offloading.liqo.io/local-claim-uid": uid}},
+			Spec: corev1.PersistentVolumeSpec{StorageClassName: class, PersistentVolumeSource: disk(handle)}}
+		answer, err := rule.DecideVolume(t.Context(), written(t, controllerAccount, volume))
+		require.Zero(t, answer.Code)
+		return answer.Allowed, err
+	}
+	for what, tc := range map[string]struct {
+		class, uid, handle string
+		want               bool
+	}{
+		"the volume made for it":             {"liqo", "1", "1", true},
+		"of a class of people":               {"of-people", "1", "1", true},
+		"a class of another provisioner":     {"disk", "1", "1", false},
+		"a class that does not exist":        {"gone", "1", "1", false},
+		"no class":                           {"", "1", "1", false},
+		"another's disk":                     {"liqo", "1", "9", false},
+		"a claim that is not bound":          {"liqo", "2", "2", false},
+		"a volume that liqod made itself":    {"liqo", "3", "3", false},
+		"a volume of no claim":               {"liqo", "4", "4", false},
+		"a volume of a claim with that name": {"liqo", "5", "5", false},
+		"a claim whose volume is gone":       {"liqo", "6", "6", false},
+		"a claim that does not exist":        {"liqo", "7", "7", false},
+		"no label":                           {"liqo", "", "1", false},
+	} {
+		allowed, err := ask(tc.class, tc.uid, tc.handle)
+		require.NoError(t, err, what)
+		require.Equal(t, tc.want, allowed, what)
+	}
+	for _, resource := range []string{"persistentvolumes", "persistentvolumeclaims", "storageclasses"} {
+		kube.PrependReactor("get", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("down") })
+		allowed, err := ask("liqo", "1", "1")
+		require.ErrorContains(t, err, "down", resource)
+		require.False(t, allowed, resource)
+	}
+}
+
+// TestTheLaterIngressIsMarked: of two Ingresses with one host that both got past the webhook, the
+// later one has an event, if it is a peer's.
+func TestTheLaterIngressIsMarked(t *testing.T) {
+	type made struct {
+		name, peer string
+		ago        time.Duration
+	}
+	for name, tc := range map[string]struct {
+		both   [2]made
+		marked string // by its host
+	}{
+		"two peers":                      {[2]made{{"b", "rome", 2 * time.Second}, {"a", "paris", time.Second}}, "*.example.com"},
+		"two peers in one second":        {[2]made{{"b", "rome", 0}, {"a", "paris", 0}}, "b.example.com"},
+		"a peer after one's own":         {[2]made{{"b", "", 2 * time.Second}, {"a", "paris", time.Second}}, "*.example.com"},
+		"a peer with one's own":          {[2]made{{"a", "paris", 0}, {"b", "", 0}}, "*.example.com"},
+		"one's own after that of a peer": {[2]made{{"a", "paris", 2 * time.Second}, {"b", "", time.Second}}, ""},
+		"one peer":                       {[2]made{{"a", "rome", 2 * time.Second}, {"b", "rome", time.Second}}, ""},
+		"long ago":                       {[2]made{{"b", "rome", 3 * time.Hour}, {"a", "paris", 2 * time.Hour}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kubetest.Bubble(t, func(t *testing.T) {
+				var objects []runtime.Object
+				for _, m := range tc.both {
+					ing := &networkingv1.Ingress{
+						ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: m.name, UID: types.UID(m.name), CreationTimestamp: metav1.NewTime(time.Now().Add(-m.ago))},
+						Spec:       networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: map[string]string{"a": "*.example.com", "b": "b.example.com"}[m.name]}}},
+					}
+					if m.peer != "" {
+						ing.Labels = map[string]string{offloadingv1beta1.OriginLabel: m.peer}
+					}
+					objects = append(objects, ing)
+				}
+				core, recorder := fake.NewClientset(objects...), record.NewFakeRecorder(10)
+				kubetest.WatchFromList(core)
+				factory := informers.NewSharedInformerFactory(core, 0)
+				hosts := NewHosts(HostsConfig{Ingresses: factory.Networking().V1().Ingresses(), Recorder: recorder, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
+				factory.Start(t.Context().Done())
+				go func() { _ = hosts.Run(t.Context(), 1) }()
+				kubetest.Settled(time.Second)
+				if tc.marked == "" {
+					require.Empty(t, recorder.Events)
+					return
+				}
+				require.Len(t, recorder.Events, 1)
+				require.Contains(t, <-recorder.Events, "Warning HostTaken host "+tc.marked+" is used by another Ingress of this cluster")
+			})
+		})
+	}
 }

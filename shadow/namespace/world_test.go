@@ -164,19 +164,11 @@ func (w *world) desired(peer string) map[string]string {
 }
 
 func (w *world) nso(namespace string) *offloadingv1beta1.NamespaceOffloading {
-	n, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(context.Background(), "offloading", metav1.GetOptions{})
-	if err != nil {
-		return nil
-	}
-	return n
+	return kubetest.Find(w.t, w.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace), "offloading")
 }
 
 func (w *world) namespace(name string) *corev1.Namespace {
-	n, err := w.core.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})
-	if err != nil {
-		return nil
-	}
-	return n
+	return kubetest.Find(w.t, w.core.CoreV1().Namespaces(), name)
 }
 
 func plainNamespace(name string) *corev1.Namespace {
