@@ -1,7 +1,6 @@
 package roles
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,12 +24,7 @@ func TestDefaultsHoldBetweenOrganisations(t *testing.T) {
 	quotas := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	require.NoError(t, quotas.Add(&offloadingv1beta1.Quota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{NodeSelector: map[string]string{"pool": "shared"}}}))
-	text, err := os.ReadFile("../config.yaml")
-	require.NoError(t, err)
-	settings, err := config.Schema(text)
-	require.NoError(t, err)
-	cfg, err := config.Load(config.Sources{Settings: settings})
-	require.NoError(t, err)
+	cfg := effective(t, nil)
 	cfg.ClusterID, cfg.Sharing.NodeSelector = "milan", []string{"shared=yes"}
 	classes := storagelisters.NewStorageClassLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil))
 	h := hardener{allowed: func(string) rules.Allowed { return allowedToPeers(cfg.Config, classes) }, quotas: offloadinglisters.NewQuotaLister(quotas)}
@@ -96,12 +90,7 @@ func TestTrustOpensTheBundle(t *testing.T) {
 }
 
 func testBundle(t *testing.T, setting corev1beta1.Trust, peers corelisters.ForeignClusterLister, open, strict string) {
-	text, err := os.ReadFile("../config.yaml")
-	require.NoError(t, err)
-	settings, err := config.Schema(text)
-	require.NoError(t, err)
-	cfg, err := config.Load(config.Sources{Settings: settings, Env: []string{"LIQOD_SHARING_TRUST=" + string(setting)}})
-	require.NoError(t, err)
+	cfg := effective(t, []string{"LIQOD_SHARING_TRUST=" + string(setting)})
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	allowed := func(cfg config.Config) rules.Allowed {
 		return allowedToPeers(cfg, storagelisters.NewStorageClassLister(index))

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,6 +91,9 @@ func command(t *testing.T, kind string, env []string, args ...string) *exec.Cmd 
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append([]string{asDaemon + "=" + kind, "PATH=" + os.Getenv("PATH")}, env...)
+	if kind == "kubectl" { // as its plugin
+		cmd.Args[0] = "/usr/local/bin/kubectl-liqo"
+	}
 	return cmd
 }
 
@@ -185,6 +189,13 @@ func TestCommandLine(t *testing.T) {
 		"a role that fails":   {"test", nil, []string{"--role=failing", "--server.address="}, 1, `^$`, `liqod: failing/bad: disk on fire\n$`},
 		"a role not to build": {"test", nil, []string{"--role=unbuildable", "--server.address="}, 1, `^$`, `liqod: role unbuildable: no kubeconfig\n$`},
 		"an address in use":   {"test", nil, []string{"--role=idle", "--server.address=192.0.2.1:1"}, 1, `^$`, `liqod: server: serving health and metrics: listen tcp 192.0.2.1:1: `},
+		"a log for people":    {"test", nil, []string{"--role=failing", "--log.format=console", "--server.address="}, 1, `^$`, `^\d\d:\d\d:\d\d\.\d{3}\tINFO\tstarted\t\{"roles": \["failing"\]`},
+
+		"plugin":                  {"kubectl", nil, nil, 0, `(?s)^Seamless .*kubectl liqo \[command\].*  offload .*  status `, `^$`},
+		"plugin, a command":       {"kubectl", nil, []string{"unoffload", "namespace", "--help"}, 0, `kubectl liqo unoffload namespace shop --timeout=5m`, `^$`},
+		"plugin, unknown command": {"kubectl", nil, []string{"frobnicate"}, 2, `^$`, `^kubectl liqo: unknown command "frobnicate": the commands are check, completion, .*, version\nkubectl liqo --help says more\.\n$`},
+		"plugin, no namespace":    {"kubectl", nil, []string{"offload", "namespace"}, 2, `^$`, `needs the name of a namespace\nkubectl liqo offload namespace --help says more\.\n$`},
+		"plugin, no roles":        {"kubectl", nil, []string{"--role=controller"}, 2, `^$`, `unknown flag --role`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -199,7 +210,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// The help fits a screen, in lines that fit a terminal, and has every command.
+// The help fits a screen, in lines that fit a terminal, and has every command, each of liqod's own in a group.
 func TestHelpFitsAScreen(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "main", nil, "--help")
@@ -210,41 +221,11 @@ func TestHelpFitsAScreen(t *testing.T) {
 	for _, line := range lines {
 		require.LessOrEqual(t, len(line), 100, line)
 	}
-	configYAML, err := os.ReadFile("../config.yaml")
-	require.NoError(t, err)
-	root, err := newCommand(program{name: ownName, roles: All(), configYAML: configYAML})
-	require.NoError(t, err)
-	for _, c := range root.Commands() {
+	for _, c := range rootCommand(t).Commands() {
+		require.True(t, c.GroupID != "" || slices.Contains([]string{"completion", "help", "version"}, c.Name()), "%s has no group in roles/help.go", c.Name())
 		require.Contains(t, string(out), "\n  "+c.Name()+" ", "a command that the help does not have")
 	}
 	require.NotContains(t, string(out), "--log.level")
-}
-
-func TestPluginOfKubectl(t *testing.T) {
-	for name, tc := range map[string]struct {
-		args   []string
-		code   int
-		stdout string // pattern
-		stderr string // pattern
-	}{
-		"help":            {nil, 0, `(?s)^Seamless .*kubectl liqo \[command\].*  offload .*  status `, `^$`},
-		"a command":       {[]string{"unoffload", "namespace", "--help"}, 0, `kubectl liqo unoffload namespace shop --timeout=5m`, `^$`},
-		"unknown command": {[]string{"frobnicate"}, 2, `^$`, `^kubectl liqo: unknown command "frobnicate": the commands are check, completion, .*, version\nkubectl liqo --help says more\.\n$`},
-		"no namespace":    {[]string{"offload", "namespace"}, 2, `^$`, `needs the name of a namespace\nkubectl liqo offload namespace --help says more\.\n$`},
-		"no roles":        {[]string{"--role=controller"}, 2, `^$`, `unknown flag --role`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cmd := command(t, "main", nil, tc.args...)
-			cmd.Args[0] = "/usr/local/bin/kubectl-liqo"
-			var stdout, stderr strings.Builder
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			_ = cmd.Run()
-			require.Equal(t, tc.code, cmd.ProcessState.ExitCode(), stderr.String())
-			require.Regexp(t, regexp.MustCompile(tc.stdout), stdout.String())
-			require.Regexp(t, regexp.MustCompile(tc.stderr), stderr.String())
-		})
-	}
 }
 
 func TestDaemonServesAndStopsInTime(t *testing.T) {
@@ -312,11 +293,4 @@ func TestDaemonThatDoesNotStop(t *testing.T) {
 		require.Equal(t, 130, code)
 		require.Contains(t, rest, `"msg":"second signal; ending at once"`)
 	})
-}
-
-func TestConsoleLog(t *testing.T) {
-	cmd := command(t, "test", nil, "--role=failing", "--log.format=console", "--server.address=")
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	require.Regexp(t, regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3}\tINFO\tstarted\t\{"roles": \["failing"\]`), string(out))
 }

@@ -18,18 +18,14 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// denied returns the counts of a metric by "<consumer> <reason>".
+// denied returns the counts by "<consumer> <reason>".
 func denied(t *testing.T, d *denials) map[string]float64 {
 	t.Helper()
-	registry := prometheus.NewRegistry()
+	registry, out := prometheus.NewRegistry(), map[string]float64{}
 	require.NoError(t, registry.Register(d.total))
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	out := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			out[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
-		}
+	for name, value := range observed(t, registry) {
+		_, labels, _ := strings.Cut(name, " ")
+		out[labels] = value
 	}
 	return out
 }

@@ -111,10 +111,7 @@ func arguments(text string) [][]string {
 // accepts says whether liqod would take these arguments; whole: whether none is missing.
 func accepts(t *testing.T, args []string, whole bool) error {
 	t.Helper()
-	configYAML, err := os.ReadFile("../config.yaml")
-	require.NoError(t, err)
-	root, err := newCommand(program{name: ownName, roles: All(), configYAML: configYAML})
-	require.NoError(t, err)
+	root := rootCommand(t)
 	root.InitDefaultCompletionCmd()
 	args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "…" || arg == "[flags]" })
 	found, rest, err := root.Find(args)

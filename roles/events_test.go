@@ -9,11 +9,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/lease"
 )
+
+// recorded waits for a number of events.
+func recorded(t *testing.T, core kubernetes.Interface, n int) (events []corev1.Event) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		events = kubetest.List(t, core.CoreV1().Events("shop")).Items
+		return len(events) == n
+	}, time.Minute, 5*time.Millisecond)
+	return events
+}
 
 // An API server takes events of any length, and keeps each for an hour.
 func TestEventsAreShort(t *testing.T) {
@@ -25,13 +37,7 @@ func TestEventsAreShort(t *testing.T) {
 	recorder.Event(pod, corev1.EventTypeWarning, "One", long)
 	recorder.Eventf(pod, corev1.EventTypeWarning, "Two", "in cluster %s: %s", "milan", long)
 	recorder.AnnotatedEventf(pod, map[string]string{"a": "b"}, corev1.EventTypeWarning, "Three", "%s", long)
-	var told *corev1.EventList
-	require.Eventually(t, func() bool {
-		var err error
-		told, err = core.CoreV1().Events("shop").List(t.Context(), metav1.ListOptions{})
-		return err == nil && len(told.Items) == 3
-	}, time.Minute, 5*time.Millisecond)
-	for _, e := range told.Items {
+	for _, e := range recorded(t, core, 3) {
 		require.LessOrEqual(t, len(e.Message), 1024, e.Reason)
 	}
 }
@@ -46,8 +52,5 @@ func TestEventsPassNoFence(t *testing.T) {
 	for _, name := range []string{"first", "second"} {
 		recorder.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}, corev1.EventTypeWarning, "Unschedulable", "no node has room")
 	}
-	require.Eventually(t, func() bool {
-		recorded, err := core.CoreV1().Events("shop").List(t.Context(), metav1.ListOptions{})
-		return err == nil && len(recorded.Items) == 2
-	}, time.Minute, 5*time.Millisecond)
+	recorded(t, core, 2)
 }

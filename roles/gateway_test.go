@@ -34,25 +34,32 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
-// hostEnv is the environment of a role of the network fabric.
-func hostEnv(t *testing.T, role string, args ...string) Env {
+// effective is the configuration of a process with these variables and flags.
+func effective(t *testing.T, env []string, args ...string) *config.Effective {
 	t.Helper()
 	text, err := os.ReadFile("../config.yaml")
 	require.NoError(t, err)
 	settings, err := config.Schema(text)
 	require.NoError(t, err)
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	config.AddFlags(flags, settings)
+	require.NoError(t, flags.Parse(args))
+	cfg, err := config.Load(config.Sources{Settings: settings, Flags: flags, Env: env})
+	require.NoError(t, err)
+	return cfg
+}
+
+// hostEnv is the environment of a role.
+func hostEnv(t *testing.T, role string, args ...string) Env {
+	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}],
   users: [{name: x, user: {}}], clusters: [{name: x, cluster: {server: "https://192.0.2.1"}}]}`), 0o600))
-	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	config.AddFlags(flags, settings)
-	require.NoError(t, flags.Parse(append(args, "--clusterID=rome", "--kubeconfig="+kubeconfig)))
-	cfg, err := config.Load(config.Sources{Settings: settings, Flags: flags, Env: []string{"POD_IPS=192.0.2.7,2001:db8::7", "NODE_NAME=node-1"}})
-	require.NoError(t, err)
+	cfg := effective(t, []string{"POD_IPS=192.0.2.7,2001:db8::7", "NODE_NAME=node-1"}, append(args, "--clusterID=rome", "--kubeconfig="+kubeconfig)...)
 	require.NoError(t, cfg.ValidateFor([]string{role}))
 	return Env{
 		Config: cfg, Log: zap.NewNop(), Clock: clock.RealClock{}, Registry: &registry{Registerer: prometheus.NewRegistry()}, Ready: &health.Checks{},
-		Requests: func(string) client.Observer { return nil },
+		Tracker: health.NewTracker(time.Minute, clock.RealClock{}), Requests: func(string) client.Observer { return nil },
 	}
 }
 

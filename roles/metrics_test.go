@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -39,41 +40,42 @@ import (
 	"github.com/liqod/liqod/shadow/pod"
 )
 
-// sample is one series of a scrape; of a histogram, the number of its observations.
-type sample struct {
-	name   string
-	labels map[string]string
-	value  float64
+// observed returns the values of all series by their names and the values of their labels; of a histogram, the number of
+// its observations.
+func observed(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	eachSeries(t, registry, func(name string, labels []*dto.LabelPair, value float64) {
+		for _, l := range labels {
+			name += " " + l.GetValue()
+		}
+		out[name] = value
+	})
+	return out
 }
 
-func scrape(t *testing.T, registry prometheus.Gatherer) (out []sample) {
+func eachSeries(t *testing.T, registry prometheus.Gatherer, do func(name string, labels []*dto.LabelPair, value float64)) {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			s := sample{name: f.GetName(), labels: map[string]string{}, value: m.GetGauge().GetValue() + m.GetCounter().GetValue()}
-			if m.Histogram != nil {
-				s.value = float64(m.GetHistogram().GetSampleCount())
-			}
-			for _, l := range m.GetLabel() {
-				s.labels[l.GetName()] = l.GetValue()
-			}
-			out = append(out, s)
+			do(f.GetName(), m.GetLabel(), m.GetGauge().GetValue()+m.GetCounter().GetValue()+float64(m.GetHistogram().GetSampleCount()))
 		}
 	}
-	return out
 }
 
 // valuesOf returns the sum of a metric for each value of a label.
-func valuesOf(t *testing.T, registry prometheus.Gatherer, name, label string) map[string]float64 {
+func valuesOf(t *testing.T, registry prometheus.Gatherer, metric, label string) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
-	for _, s := range scrape(t, registry) {
-		if value, ok := s.labels[label]; ok && s.name == name {
-			out[value] += s.value
+	eachSeries(t, registry, func(name string, labels []*dto.LabelPair, value float64) {
+		for _, l := range labels {
+			if name == metric && l.GetName() == label {
+				out[l.GetValue()] += value
+			}
 		}
-	}
+	})
 	return out
 }
 
@@ -199,17 +201,6 @@ func TestPeerMetrics(t *testing.T) {
 		core.Start(t.Context().Done())
 		return m.leading.Load()
 	}, time.Minute, 10*time.Millisecond)
-	gather := func() map[string]float64 {
-		have := map[string]float64{}
-		for _, one := range scrape(t, registry) {
-			key := one.name
-			for _, label := range slices.Sorted(maps.Keys(one.labels)) {
-				key += " " + one.labels[label]
-			}
-			have[key] = one.value
-		}
-		return have
-	}
 	require.Equal(t, map[string]float64{
 		"liqod_peer_up APIServerStatus milan": 0, "liqod_peer_unknown APIServerStatus milan": 0,
 		"liqod_peer_up NetworkStatus milan": 0, "liqod_peer_unknown NetworkStatus milan": 1,
@@ -219,9 +210,9 @@ func TestPeerMetrics(t *testing.T) {
 		"liqod_offers outgoing milan ManualActionRequired": 1, "liqod_offers outgoing milan Pending": 1, "liqod_offers incoming milan Accepted": 1,
 		"liqod_offers incoming milan ManualActionRequired": 1, "liqod_offers incoming milan Refused": 1,
 		"liqod_volumes_moving": 1, "liqod_volumes_kept milan": 1, "liqod_volumes_kept rome": 1, "liqod_volumes_kept (rest)": 1,
-	}, gather())
+	}, observed(t, registry))
 	stop()
-	require.Empty(t, gather())
+	require.Empty(t, observed(t, registry))
 }
 
 // TestNodeMetrics: pods are counted by namespace, in a bounded number of series.

@@ -157,13 +157,9 @@ func (s *side) told() metav1.Condition {
 
 // empty reports whether nothing is left of the network of the peer.
 func (s *side) empty() bool {
-	ctx := context.Background()
-	configurations, err := s.liqo.NetworkingV1beta1().Configurations("").List(ctx, metav1.ListOptions{})
-	require.NoError(s.t, err)
-	networks, err := s.liqo.IPAMV1alpha1().Networks("").List(ctx, metav1.ListOptions{})
-	require.NoError(s.t, err)
-	pool, err := s.liqo.IPAMV1alpha1().AddressPools().Get(ctx, "networks", metav1.GetOptions{})
-	require.NoError(s.t, err)
+	configurations := kubetest.List(s.t, s.liqo.NetworkingV1beta1().Configurations(""))
+	networks := kubetest.List(s.t, s.liqo.IPAMV1alpha1().Networks(""))
+	pool := kubetest.Get(s.t, s.liqo.IPAMV1alpha1().AddressPools(), "networks")
 	return s.connection() == nil && len(configurations.Items)+len(networks.Items)+len(pool.Spec.Allocations) == 0
 }
 
@@ -193,7 +189,8 @@ func TestTwoClusters(t *testing.T) {
 	for _, m := range here.Remote {
 		require.NotEqual(t, m.Own, m.View, "it is rome's own range, too")
 	}
-	require.Equal(t, milan.publishedKey(), here.Gateways[0].PublicKey)
+	published := kubetest.Get(t, milan.liqo.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace("rome")), "rome")
+	require.Equal(t, published.Spec.Gateways[0].PublicKey, here.Gateways[0].PublicKey)
 	eventually("rome waits for its gateway", func() bool { return rome.told().Reason == corev1beta1.ReasonConnecting })
 
 	c := rome.connection()
@@ -208,10 +205,4 @@ func TestTwoClusters(t *testing.T) {
 	eventually("nothing is left in rome", rome.empty)
 	eventually("nothing is left in milan", milan.empty)
 	require.Empty(t, rome.told().Type)
-}
-
-// publishedKey is the key of a side's gateway, as its Configuration says.
-func (s *side) publishedKey() string {
-	c := kubetest.Get(s.t, s.liqo.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace(s.peer)), s.peer)
-	return c.Spec.Gateways[0].PublicKey
 }

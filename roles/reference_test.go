@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -31,12 +30,19 @@ put an executable ` + "`kubectl_complete-liqo`" + ` beside it that runs ` + "`ku
 Exit codes: 0 done, or all is well; 1 it failed, or there are problems; 2 the command line is wrong, or it could not be found out; 130 interrupted.
 `
 
-// Whoever changes a command changes its page.
-func TestCommandsReference(t *testing.T) {
+// rootCommand is liqod with all of its commands.
+func rootCommand(t *testing.T) *cobra.Command {
+	t.Helper()
 	configYAML, err := os.ReadFile("../config.yaml")
 	require.NoError(t, err)
 	root, err := newCommand(program{name: ownName, roles: All(), configYAML: configYAML})
 	require.NoError(t, err)
+	return root
+}
+
+// Whoever changes a command changes its page.
+func TestCommandsReference(t *testing.T) {
+	root := rootCommand(t)
 	root.InitDefaultCompletionCmd()
 	want := referenceHead + reference(root.Commands())
 	if *update {
@@ -89,18 +95,4 @@ func names(commands []*cobra.Command) (out []string) {
 // unindent takes two spaces from the beginning of each line.
 func unindent(text string) string {
 	return strings.TrimPrefix(strings.ReplaceAll(text, "\n  ", "\n"), "  ")
-}
-
-// TestHelpHasGroups: every command of liqod's own is in a group of the help.
-func TestHelpHasGroups(t *testing.T) {
-	configYAML, err := os.ReadFile("../config.yaml")
-	require.NoError(t, err)
-	root, err := newCommand(program{name: ownName, roles: All(), configYAML: configYAML})
-	require.NoError(t, err)
-	for _, c := range root.Commands() {
-		if slices.Contains([]string{"completion", "help", "version"}, c.Name()) {
-			continue
-		}
-		require.NotEmptyf(t, c.GroupID, "%s has no group in roles/help.go", c.Name())
-	}
 }

@@ -69,25 +69,23 @@ func TestVKubeletAddresses(t *testing.T) {
 	mapping := func(own, view networkingv1beta1.CIDR, use networkingv1beta1.RangeUse) []networkingv1beta1.Mapping {
 		return []networkingv1beta1.Mapping{{Own: own, View: view, Use: use}}
 	}
-	_, err := liqod.NetworkingV1beta1().Connections(tenant).Create(ctx, &networkingv1beta1.Connection{
+	kubetest.Create(t, liqod.NetworkingV1beta1().Connections(tenant), &networkingv1beta1.Connection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
 		Spec: networkingv1beta1.ConnectionSpec{
 			ClusterID: "milan", Local: mapping("10.70.0.0/16", "10.91.0.0/16", networkingv1beta1.RangeExternal),
 			Remote: mapping("10.244.0.0/16", "10.80.0.0/16", networkingv1beta1.RangePod),
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	becomes("10.80.1.5")
 
 	api := v.homeAPI("milan")
-	_, err = api.Address(false)
+	_, err := api.Address(false)
 	require.ErrorContains(t, err, "there is no IP "+tenant+"/milan-2-api-server")
-	_, err = liqod.IPAMV1alpha1().IPs(tenant).Create(ctx, &ipamv1alpha1.IP{
+	kubetest.Create(t, liqod.IPAMV1alpha1().IPs(tenant), &ipamv1alpha1.IP{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server"},
 		Spec:       ipamv1alpha1.IPSpec{IP: "192.0.2.1", Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: 6443}}},
 		Status:     ipamv1alpha1.IPStatus{IP: "10.70.0.20", Conditions: []metav1.Condition{{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	becomes("10.80.1.5")
 	server, err := api.Address(false)
 	require.NoError(t, err)
@@ -97,8 +95,7 @@ func TestVKubeletAddresses(t *testing.T) {
 	becomes("10.80.1.5") // for a while the last one counts
 	without := cluster.DeepCopy()
 	without.Spec.NetworkingEnabled = new(false)
-	_, err = liqod.CoreV1beta1().ForeignClusters().Update(ctx, without, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, liqod.CoreV1beta1().ForeignClusters(), without)
 	becomes("10.244.1.5")
 	require.False(t, api.Fabric())
 

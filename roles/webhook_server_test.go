@@ -38,12 +38,7 @@ func TestWebhookCutsOffTheSlow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a timeout: not with -short")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	address, done := startWebhook(ctx, t, 0, clock.RealClock{})
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	address := webhookAt(t, config.Webhook{}, func(string) {})
 	conn := dialWebhook(t, address)
 	_, err := io.WriteString(conn, "POST "+mutatePodPath+" HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
 	require.NoError(t, err)
@@ -57,15 +52,10 @@ func TestWebhookCutsOffTheSlow(t *testing.T) {
 // in work, and send one byte of each, do not hold up the review of an API server.
 func TestStalledBodies(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	address, done := startWebhook(ctx, t, 0, clock.RealClock{})
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	address := webhookAt(t, config.Webhook{}, func(string) {})
 	require.NoError(t, dialWebhook(t, address).Close())
 	post := func(from string, size int, body string) net.Conn {
-		inner, err := dialFrom(ctx, from, address)
+		inner, err := dialFrom(t.Context(), from, address)
 		require.NoError(t, err)
 		conn := tls.Client(inner, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
 		t.Cleanup(func() { _ = conn.Close() })
@@ -92,19 +82,14 @@ func TestStalledBodies(t *testing.T) {
 // which gets its answer.
 func TestWebhookBoundsItsConnections(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
 	var closed atomic.Int32
-	address, done := startWebhookWith(ctx, t, config.Webhook{}, clock.RealClock{}, func(server string) {
+	address := webhookAt(t, config.Webhook{}, func(server string) {
 		require.Equal(t, "webhook", server)
 		closed.Add(1)
 	})
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
 	require.NoError(t, dialWebhook(t, address).Close())
 	for range webhookAddressConnections + 10 {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 	}
@@ -127,15 +112,10 @@ func TestWebhookChecksItsCaller(t *testing.T) {
 	for _, c := range []tls.Certificate{server, other} {
 		authorities = append(authorities, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})...)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	address, done := startWebhookWith(ctx, t, config.Webhook{ClientCA: string(authorities), ClientNames: []string{"kube-apiserver"}}, clock.RealClock{}, func(string) {})
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	address := webhookAt(t, config.Webhook{ClientCA: string(authorities), ClientNames: []string{"kube-apiserver"}}, func(string) {})
 	ask := func(certificates ...tls.Certificate) (string, error) {
 		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}} //nolint:gosec // the client is what is tested
-		conn, err := d.DialContext(ctx, "tcp", address)
+		conn, err := d.DialContext(t.Context(), "tcp", address)
 		if err != nil {
 			return "", err
 		}
@@ -179,7 +159,7 @@ func TestWebhookDrains(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	clk := clocktesting.NewFakeClock(time.Now())
-	address, done := startWebhook(ctx, t, 5*time.Second, clk)
+	address, done := startWebhook(ctx, t, config.Webhook{Drain: 5 * time.Second}, clk, func(string) {})
 	require.NoError(t, dialWebhook(t, address).Close())
 	kept := dialWebhook(t, address)
 	require.NoError(t, kept.SetDeadline(time.Now().Add(time.Minute)))
@@ -206,25 +186,28 @@ func TestWebhookDrains(t *testing.T) {
 	require.Error(t, err)
 }
 
-// startWebhook runs the server until ctx is done, and for the time of the drain.
-func startWebhook(ctx context.Context, t *testing.T, drain time.Duration, clk clock.WithTicker) (address string, done <-chan error) {
+// webhookAt runs the server until the test ends, and returns its address.
+func webhookAt(t *testing.T, settings config.Webhook, closed func(string)) string {
 	t.Helper()
-	return startWebhookWith(ctx, t, config.Webhook{Drain: drain}, clk, func(string) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	address, done := startWebhook(ctx, t, settings, clock.RealClock{}, closed)
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return address
 }
 
-func startWebhookWith(ctx context.Context, t *testing.T, settings config.Webhook, clk clock.WithTicker, closed func(string)) (address string, done <-chan error) {
+// startWebhook runs the server until ctx is done, and for the time of the drain.
+func startWebhook(ctx context.Context, t *testing.T, settings config.Webhook, clk clock.WithTicker, closed func(string)) (address string, done <-chan error) {
 	t.Helper()
 	data, _, err := serve.EnsureCertificates(nil, []string{"webhook"}, time.Now())
 	require.NoError(t, err)
 	source := &serve.Certificate{}
 	require.NoError(t, source.Set(data))
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address = listener.Addr().String()
-	require.NoError(t, listener.Close())
+	address = unusedAddress(t)
 	cfg := &config.Effective{}
-	cfg.Webhook = settings
-	cfg.Webhook.Address = address
+	cfg.Webhook, cfg.Webhook.Address = settings, address
 	ended := make(chan error, 1)
 	go func() {
 		ended <- webhookServer(Env{Config: cfg, Log: zap.NewNop(), Clock: clk, Closed: closed}, source, map[string]serve.Rule{mutatePodPath: namespace.PodRule{}.Decide}, func() {})(ctx)
