@@ -67,12 +67,9 @@ kLXn/eWI50hk959UFwTc3Ui0VAM=
 `
 
 func TestVKubeletArgsLeaveOutDefaults(t *testing.T) {
-	settings := schema(t)
-	e, err := Load(Sources{Settings: settings})
-	require.NoError(t, err)
+	e := loaded(t, nil)
 	require.Empty(t, e.VKubeletArgs())
-	e, err = Load(Sources{Settings: settings, Flags: parse(t, settings, "--probe.interval=1000ms", "--clusterID=rome")})
-	require.NoError(t, err)
+	e = loaded(t, nil, "--probe.interval=1000ms", "--clusterID=rome")
 	require.Equal(t, []string{"--clusterID=rome"}, e.VKubeletArgs())
 }
 
@@ -83,17 +80,14 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 		require.Contains(t, others, s.Key, "a new setting: say here what else it may be, and in notVKubelets if vkubelets must not have it")
 		flags = append(flags, "--"+s.Key+"="+others[s.Key])
 	}
-	e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, flags...)})
-	require.NoError(t, err)
+	e := loaded(t, nil, flags...)
 	args := e.VKubeletArgs()
 	require.Subset(t, args, []string{"--reflection.secret.type=AllowList", "--reflection.secret.workers=0", "--networking.enabled=true", "--lease.duration=1m"})
 	require.Equal(t, []string{"a", "b"}, flagTexts([]string{"a", "b"}))
 	require.Equal(t, []string{""}, flagTexts([]string{}), "an empty list stays empty")
 
-	vk, err := Load(Sources{Settings: settings, Flags: parse(t, settings, args...)})
-	require.NoError(t, err)
-	usual, err := Load(Sources{Settings: settings})
-	require.NoError(t, err)
+	vk := loaded(t, nil, args...)
+	usual := loaded(t, nil)
 	want := e.Config
 	want.Namespace, want.Kubeconfig, want.Server.Address, want.Health.Heartbeat = usual.Namespace, usual.Kubeconfig, usual.Server.Address, usual.Health.Heartbeat
 	want.Controller, want.Webhook, want.Peering, want.Authentication = usual.Controller, usual.Webhook, usual.Peering, usual.Authentication

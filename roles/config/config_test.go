@@ -68,8 +68,7 @@ func TestConfigYAMLNamesEverySettingOnce(t *testing.T) {
 
 func TestDefaultsAreConfigYAML(t *testing.T) {
 	settings := schema(t)
-	fromDefaults, err := Load(Sources{Settings: settings})
-	require.NoError(t, err)
+	fromDefaults := loaded(t, nil)
 	fromFile, err := Load(Sources{Settings: settings, File: "../../config.yaml"})
 	require.NoError(t, err)
 	require.Equal(t, fromDefaults.Config, fromFile.Config)
@@ -95,7 +94,6 @@ func TestFiles(t *testing.T) {
 	require.NotEmpty(t, files)
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			t.Parallel()
 			_, err := Load(Sources{Settings: settings, File: path})
 			if strings.HasSuffix(path, ".good.yaml") {
 				require.NoError(t, err)
@@ -142,6 +140,15 @@ func parse(t *testing.T, settings []Setting, args ...string) *pflag.FlagSet {
 	return flags
 }
 
+// loaded is the configuration with these variables and flags.
+func loaded(t *testing.T, env []string, args ...string) *Effective {
+	t.Helper()
+	settings := schema(t)
+	e, err := Load(Sources{Settings: settings, Env: env, Flags: parse(t, settings, args...)})
+	require.NoError(t, err)
+	return e
+}
+
 func TestOrder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "liqod.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("log:\n  level: warn\nnamespace: from-file\n"), 0o600))
@@ -170,7 +177,6 @@ func TestOrder(t *testing.T) {
 		"ours above the pod's":      {"", []string{"POD_IP=10.0.0.1", "LIQOD_VKUBELET_NODEADDRESS=10.0.0.3"}, nil, "vkubelet.nodeAddress", "10.0.0.3", "env LIQOD_VKUBELET_NODEADDRESS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			settings := schema(t)
 			e, err := Load(Sources{Settings: settings, File: tc.file, Env: tc.env, Flags: parse(t, settings, tc.args...)})
 			require.NoError(t, err)
@@ -217,7 +223,6 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		"wrong element of a list":   {nil, []string{"--controller.runtimeClasses=gvisor,A B"}, `controller.runtimeClasses: [gvisor A B] is not accepted (from flag --controller.runtimeClasses): a list, each element the name of an object (a-z, 0-9, - and ., at most 253 characters)`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			settings := schema(t)
 			e, err := Load(Sources{Settings: settings, Env: tc.env, Flags: parse(t, settings, tc.args...)})
 			if tc.want != "" {
@@ -237,8 +242,7 @@ func TestEnvironmentAndFlags(t *testing.T) {
 }
 
 func TestValidateFor(t *testing.T) {
-	e, err := Load(Sources{Settings: schema(t)})
-	require.NoError(t, err)
+	e := loaded(t, nil)
 	for name, tc := range map[string]struct {
 		roles []string
 		want  []string
@@ -255,7 +259,6 @@ func TestValidateFor(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			err := e.ValidateFor(tc.roles)
 			if tc.want == nil {
 				require.NoError(t, err)

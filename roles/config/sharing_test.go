@@ -10,9 +10,8 @@ import (
 
 func TestSharing(t *testing.T) {
 	settings := schema(t)
-	e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.limits=cpu=4,example.com/gpu=1", "--sharing.peerLimits=rome cpu=2 memory=1Gi,oslo pods=3,rome pods=5",
-		"--sharing.labels=region=north,empty=", "--sharing.nodeSelector=example.com/shared=yes", "--controller.tolerations=dedicated=peers:NoSchedule,slow")})
-	require.NoError(t, err)
+	e := loaded(t, nil, "--sharing.limits=cpu=4,example.com/gpu=1", "--sharing.peerLimits=rome cpu=2 memory=1Gi,oslo pods=3,rome pods=5",
+		"--sharing.labels=region=north,empty=", "--sharing.nodeSelector=example.com/shared=yes", "--controller.tolerations=dedicated=peers:NoSchedule,slow")
 	require.Equal(t, corev1.ResourceList{"cpu": resource.MustParse("4"), "example.com/gpu": resource.MustParse("1")}, Amounts(e.Sharing.Limits))
 	require.Equal(t, map[string]corev1.ResourceList{
 		"rome": {"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("5")}, "oslo": {"pods": resource.MustParse("3")},
@@ -41,20 +40,17 @@ func TestSharing(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 
-	_, err = Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.networkPolicy=false", "--sharing.reachableRanges=10.9.0.0/16")})
+	_, err := Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.networkPolicy=false", "--sharing.reachableRanges=10.9.0.0/16")})
 	require.ErrorContains(t, err, "sharing.networkPolicy", "a setting that does nothing")
 }
 
 // TestVolumesOfPeersHaveASize: a count of claims alone lets a peer claim any size.
 func TestVolumesOfPeersHaveASize(t *testing.T) {
-	t.Parallel()
-	e, err := Load(Sources{Settings: schema(t)})
-	require.NoError(t, err)
+	e := loaded(t, nil)
 	usual := Amounts(e.Sharing.TwinLimits)
 	require.Contains(t, usual, corev1.ResourcePersistentVolumeClaims)
 	require.Equal(t, resource.MustParse("10Ti"), usual[corev1.ResourceRequestsStorage])
-	e, err = Load(Sources{Settings: schema(t), Flags: parse(t, schema(t), "--sharing.twinLimits=requests.storage=500Gi,fast.storageclass.storage.k8s.io/requests.storage=0,fast.storageclass.storage.k8s.io/persistentvolumeclaims=3")})
-	require.NoError(t, err)
+	e = loaded(t, nil, "--sharing.twinLimits=requests.storage=500Gi,fast.storageclass.storage.k8s.io/requests.storage=0,fast.storageclass.storage.k8s.io/persistentvolumeclaims=3")
 	require.Equal(t, corev1.ResourceList{
 		"requests.storage": resource.MustParse("500Gi"), "fast.storageclass.storage.k8s.io/requests.storage": resource.MustParse("0"),
 		"fast.storageclass.storage.k8s.io/persistentvolumeclaims": resource.MustParse("3"),

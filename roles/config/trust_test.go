@@ -15,13 +15,10 @@ import (
 )
 
 func TestTrust(t *testing.T) {
-	t.Parallel()
 	settings := schema(t)
-	strict, err := Load(Sources{Settings: settings})
-	require.NoError(t, err)
+	strict := loaded(t, nil)
 	require.Equal(t, corev1beta1.TrustStrict, strict.Sharing.Trust)
-	open, err := Load(Sources{Settings: settings, Env: []string{"LIQOD_SHARING_TRUST=Organisation"}})
-	require.NoError(t, err)
+	open := loaded(t, []string{"LIQOD_SHARING_TRUST=Organisation"})
 	require.Equal(t, []string{"*"}, open.Controller.TwinNames)
 	require.Subset(t, open.Controller.VolumeTypes, append([]string{"nfs", "csi", "iscsi", "cephfs", "rbd"}, strict.Controller.VolumeTypes...))
 	require.NotContains(t, open.Controller.VolumeTypes, "hostPath")
@@ -55,7 +52,6 @@ func TestTrust(t *testing.T) {
 
 // TestTrustGivesWayToSettings: each setting that is given counts, also with its default.
 func TestTrustGivesWayToSettings(t *testing.T) {
-	t.Parallel()
 	settings := schema(t)
 	e, err := Load(Sources{
 		Settings: settings, Env: []string{"LIQOD_CONTROLLER_TWINNAMES="},
@@ -94,15 +90,12 @@ func settingOf(settings []Setting, key string) (found Setting) {
 // lists of config.yaml. Where these follow the trust in a peer, the webhook is called for what
 // a Strict peer may not write, and judges by the peer.
 func TestChartHasTheSameLists(t *testing.T) {
-	t.Parallel()
 	text, err := os.ReadFile("../../charts/liqod/templates/_helpers.tpl")
 	require.NoError(t, err)
-	settings := schema(t)
 	_, helper, found := strings.Cut(string(text), `{{- define "liqod.sharing.list" -}}`)
 	require.True(t, found)
 	helper, _, _ = strings.Cut(helper, "{{- define")
-	e, err := Load(Sources{Settings: settings})
-	require.NoError(t, err)
+	e := loaded(t, nil)
 	lists := regexp.MustCompile(`"(\w+)" (?:\(list (.*?)\)|list\b)`).FindAllStringSubmatch(helper, -1)
 	require.NotEmpty(t, lists)
 	for _, m := range lists {
