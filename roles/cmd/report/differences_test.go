@@ -17,7 +17,6 @@ import (
 
 // TestDifferences: what is different in providers is said of what a namespace has, and of nothing else.
 func TestDifferences(t *testing.T) {
-	t.Parallel()
 	arguments := func(name string, args ...string) Workload {
 		return Workload{Name: name, Pod: corev1.PodSpec{Containers: []corev1.Container{{Args: args}}}}
 	}
@@ -72,7 +71,6 @@ func TestDifferences(t *testing.T) {
 		"more objects than are read": {has: Application{More: true}, want: []string{"the namespace has more objects: of each kind only some were looked at: docs/compatibility.md"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := &Snapshot{Only: "shop", Offloadings: []offloadingv1beta1.NamespaceOffloading{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: tc.spec}}}
 			s.Applications = map[string]*Application{"shop": &tc.has}
 			require.Equal(t, tc.want, s.Differences("shop"))
@@ -90,7 +88,6 @@ func TestDifferences(t *testing.T) {
 // TestLeftOutOfProviders: what a provider does not accept of an application is said before its first pod, for each
 // provider by its own offer.
 func TestLeftOutOfProviders(t *testing.T) {
-	t.Parallel()
 	offer := func(provider string, a *sharingv1alpha1.Accepts) sharingv1alpha1.ResourceOffer {
 		return sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-" + provider, Name: provider}, Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: provider, Accepts: a}}
 	}
@@ -132,7 +129,6 @@ func TestLeftOutOfProviders(t *testing.T) {
 // TestDifferencesInCheck: check has one line for a namespace with differences, which is no warning, and
 // names what could not be read.
 func TestDifferencesInCheck(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	s.Program = "liqod"
 	s.Applications = map[string]*Application{"shop": {Policies: []string{"deny-all"}, Budgets: []string{"web"}, Unread: map[string]error{ReadWorkloads: errors.New("forbidden")}}}
@@ -147,7 +143,6 @@ func TestDifferencesInCheck(t *testing.T) {
 // TestPodsBesideTheOffloading: the status of a namespace tells the pods that its offloading does not move, those
 // that ask for virtual nodes without one, and those that are left there.
 func TestPodsBesideTheOffloading(t *testing.T) {
-	t.Parallel()
 	const stay = "existing pods stay on nodes of this cluster until they are created again"
 	home := func(s *Snapshot, change ...func(*corev1.Pod)) {
 		for _, c := range append(change, func(*corev1.Pod) {}) {
@@ -172,7 +167,7 @@ func TestPodsBesideTheOffloading(t *testing.T) {
 		"pods that the offloading does not concern": {func(s *Snapshot) {
 			home(s, func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" }, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
 				func(p *corev1.Pod) {
-					offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
+					offloadedAs(p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
 					p.Spec.NodeName = "rome-1"
 				})
 			s.Pods = s.Pods[:len(s.Pods)-1]
@@ -189,7 +184,6 @@ func TestPodsBesideTheOffloading(t *testing.T) {
 			[]string{"The namespace is not offloaded.\nOn virtual nodes nevertheless: 2 pods.\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			s.Pods = s.Pods[:3]
 			s.Only = "shop"
@@ -207,7 +201,6 @@ func TestPodsBesideTheOffloading(t *testing.T) {
 
 // TestUnreadPartsAreNamed: what of an application could not be read is said, whatever it is.
 func TestUnreadPartsAreNamed(t *testing.T) {
-	t.Parallel()
 	for _, what := range []string{ReadPolicies, ReadBudgets, ReadDaemonSets, ReadWorkloads, ReadServices, ReadOffers, ReadPods} {
 		s := Offloaded(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}})
 		s.Unread[what] = apierrors.NewForbidden(corev1.Resource("x"), "", nil)

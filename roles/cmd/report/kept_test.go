@@ -49,7 +49,6 @@ func TestKept(t *testing.T) {
 		})}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			s.Program, s.Volumes, s.Maps = "liqod", tc.volumes, append(s.Maps, tc.maps...)
 			status := Summarize(s)

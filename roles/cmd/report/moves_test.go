@@ -57,7 +57,6 @@ func TestMoves(t *testing.T) {
 			&Move{State: "the other copy, in this cluster, is being deleted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			claim := claimOf("shop", "data", "u1", tc.change...)
 			volume := volumeFor("u1", "milan", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound })
 			s := healthy(t)

@@ -31,7 +31,6 @@ func again(name, reason, last string) corev1.ContainerStatus {
 
 // TestArgumentsOfFixes: each argument of a fix of reasons.yaml has a value.
 func TestArgumentsOfFixes(t *testing.T) {
-	t.Parallel()
 	data, err := os.ReadFile("../../../reasons/reasons.yaml")
 	require.NoError(t, err)
 	var all map[string]map[string]struct{ Fix string }
@@ -72,7 +71,6 @@ func TestArgumentsOfFixes(t *testing.T) {
 
 // TestFixesOfContainers: the log that a fix reads exists, and is that of the container that fails.
 func TestFixesOfContainers(t *testing.T) {
-	t.Parallel()
 	const edit, never, memory = "kubectl -n shop edit deployment web\nCorrect its command, or what the message names: container ", " did not start, and has no log.",
 		"kubectl -n shop edit deployment web\nRaise the memory limit of container app. Its log may show what takes the memory:\n"
 	for name, tc := range map[string]struct {
@@ -100,7 +98,6 @@ func TestFixesOfContainers(t *testing.T) {
 		"with a name that is none":          {containers: []corev1.ContainerStatus{again("$(id)", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop describe pod web-3\nshows the events of both clusters."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status"))
 			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = tc.init, tc.containers
@@ -121,7 +118,6 @@ func onlyProblem(t *testing.T, s *Snapshot) Finding {
 
 // TestFixesOfSchedulers: the fix follows what the scheduler of the provider, or of this cluster, says.
 func TestFixesOfSchedulers(t *testing.T) {
-	t.Parallel()
 	there := func(message string) func(*corev1.PodStatus) {
 		return func(st *corev1.PodStatus) {
 			unreadyFor(corev1.PodReasonUnschedulable, message)(st)
@@ -146,7 +142,6 @@ func TestFixesOfSchedulers(t *testing.T) {
 				"kubectl -n shop edit deployment web\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			broken(s, "web-3", tc.node, tc.status)
 			require.Equal(t, tc.fix, onlyProblem(t, s).Fix)
@@ -157,7 +152,6 @@ func TestFixesOfSchedulers(t *testing.T) {
 
 // TestStaleWarnings: a warning that is older than the state of its pod is not the cause of that state.
 func TestStaleWarnings(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		event, unready, started time.Duration
 		reason                  string
@@ -168,7 +162,6 @@ func TestStaleWarnings(t *testing.T) {
 		"of the time before its container": {event: 8 * time.Minute, unready: 10 * time.Minute, started: 7 * time.Minute, reason: "ContainersNotReady"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
 			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(time.Hour), ago(tc.unready)

@@ -17,12 +17,8 @@ import (
 // TestPodsThatWaitForClaims follows a waiting pod to its claim, and the claim to its class, node and
 // provider. Each fix names the object to act on.
 func TestPodsThatWaitForClaims(t *testing.T) {
-	t.Parallel()
-	class := func(name, provisioner string) *storagev1.StorageClass {
-		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
-	}
-	usual := class("local-path", "rancher.io/local-path")
-	usual.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	usual := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local-path", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner: "rancher.io/local-path", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
 	at := func(name, node string) *corev1.PersistentVolumeClaim {
 		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "c", Annotations: map[string]string{}}}
 		if name != "" {
@@ -34,6 +30,11 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 		c.Status.Phase = corev1.ClaimPending
 		return c
 	}
+	in := func(phase corev1.PersistentVolumeClaimPhase, volume string) *corev1.PersistentVolumeClaim {
+		c := at("local-path", "")
+		c.Status.Phase, c.Spec.VolumeName = phase, volume
+		return c
+	}
 	for name, tc := range map[string]struct {
 		claim    *corev1.PersistentVolumeClaim
 		binding  bool   // the scheduler waits for the volume, and has said nothing yet
@@ -43,7 +44,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 		event    string // about the claim
 		says     string // its reason, ProvisioningFailed if empty
 		strategy offloadingv1beta1.PodOffloadingStrategy
-		classes  []*storagev1.StorageClass
+		lone     bool // there is no class of own nodes
 		age      time.Duration
 		level    Level
 		state    string
@@ -60,11 +61,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			fix: "kubectl -n shop get pod one -o yaml >one.yaml && ${EDITOR:-vi} one.yaml && kubectl -n shop replace --force -f one.yaml\nRemove what asks for virtual nodes: the nodeSelector or affinity with the key liqo.io/type, or the runtime class liqo."},
 		"the same, and Remote": {claim: at("", "milan"), selects: true, strategy: offloadingv1beta1.PodsRemote, level: Problem, state: "ClaimNeedsOwnNode",
 			fix: "\nRemove what asks for virtual nodes: "},
-		"bound, its pod in the provider": {claim: func() *corev1.PersistentVolumeClaim {
-			c := at("local-path", "")
-			c.Status.Phase, c.Spec.VolumeName = corev1.ClaimBound, "v"
-			return c
-		}(), node: "milan", level: Problem, state: "ClaimNeedsOwnNode", fix: "kubectl -n shop delete pod one\nand create it again from its manifest: no controller does it."},
+		"bound, its pod in the provider": {claim: in(corev1.ClaimBound, "v"), node: "milan", level: Problem, state: "ClaimNeedsOwnNode", fix: "kubectl -n shop delete pod one\nand create it again from its manifest: no controller does it."},
 		"refused by the provider": {claim: at("liqo", "milan"), event: "cluster milan refuses it: exceeded quota: storage", level: Problem, state: "ProvisioningFailed",
 			why: `PersistentVolumeClaim data (class "liqo"): cluster milan refuses it: exceeded quota: storage`, fix: "kubectl -n shop describe pvc data\nshows its class and its events. Its volume is made in cluster milan, whose quotas and classes apply:\nliqod status milan"},
 		"to be filled from a snapshot": {claim: at("liqo", "milan"), event: "PersistentVolumeClaim data is to be filled from VolumeSnapshot s", says: offloadingv1beta1.ReasonDataSource,
@@ -76,33 +73,19 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 		"of own nodes, which do not take its pod": {claim: at("local-path", ""), kept: true, age: time.Second, level: Warning, state: "ClaimKeepsHome",
 			why: `PersistentVolumeClaim data (class "local-path") has its volume on nodes of this cluster only, and none takes the pod: 0/3 nodes`,
 			fix: "kubectl -n shop replace --force -f one.yaml\nChange its requests, node selector or affinity, so that a node of this cluster takes it."},
-		"of no class": {claim: at("", ""), classes: []*storagev1.StorageClass{class("liqo", "liqo.io/storage")}, level: Problem, state: "StorageClassMissing",
+		"of no class": {claim: at("", ""), lone: true, level: Problem, state: "StorageClassMissing",
 			why: "PersistentVolumeClaim data names no class, and this cluster has no default one: it waits for a volume that somebody makes", fix: "kubectl get storageclasses"},
 		"being made in the provider": {claim: at("liqo", "milan"), binding: true, age: 2 * time.Minute, level: Warning, state: "ClaimPending",
 			why: `PersistentVolumeClaim data (class "liqo") waits for its volume in cluster milan`, fix: "kubectl -n shop describe pvc data\n"},
-		"being made here":   {claim: at("local-path", "rome-1"), binding: true, age: time.Second, level: OK, state: "ClaimPending", why: `PersistentVolumeClaim data (class "local-path") waits for its volume`},
-		"waits for its pod": {claim: at("local-path", ""), level: Problem, state: "Unschedulable", why: "0/3 nodes"},
-		"bound, its pod at home": {claim: func() *corev1.PersistentVolumeClaim {
-			c := at("local-path", "")
-			c.Status.Phase = corev1.ClaimBound
-			return c
-		}(), level: Problem, state: "Unschedulable", why: "0/3 nodes"},
-		"lost": {claim: func() *corev1.PersistentVolumeClaim {
-			c := at("local-path", "")
-			c.Status.Phase, c.Spec.VolumeName = corev1.ClaimLost, "v"
-			return c
-		}(), level: Problem, state: "ClaimLost", why: `PersistentVolumeClaim data (class "local-path") has lost its volume v`, fix: "kubectl -n shop describe pvc data\n"},
+		"being made here":        {claim: at("local-path", "rome-1"), binding: true, age: time.Second, level: OK, state: "ClaimPending", why: `PersistentVolumeClaim data (class "local-path") waits for its volume`},
+		"waits for its pod":      {claim: at("local-path", ""), level: Problem, state: "Unschedulable", why: "0/3 nodes"},
+		"bound, its pod at home": {claim: in(corev1.ClaimBound, ""), level: Problem, state: "Unschedulable", why: "0/3 nodes"},
+		"lost":                   {claim: in(corev1.ClaimLost, "v"), level: Problem, state: "ClaimLost", why: `PersistentVolumeClaim data (class "local-path") has lost its volume v`, fix: "kubectl -n shop describe pvc data\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := healthy(t)
-			if tc.age == 0 {
-				tc.age = time.Hour
-			}
-			p := corev1.Pod{}
-			p.Namespace, p.Name, p.CreationTimestamp, p.Spec.NodeName = "shop", "one", ago(tc.age), tc.node
-			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-			unplaced("0/3 nodes")(&p.Status)
+			s := waitingForStorage(t, func(*corev1.PersistentVolumeClaim) {})
+			p := s.Pods[0]
+			p.CreationTimestamp, p.Spec.NodeName = ago(cmp.Or(tc.age, time.Hour)), tc.node
 			if tc.binding {
 				p.Status.Conditions = nil
 			}
@@ -113,7 +96,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 				p.Spec.NodeSelector = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
 			}
 			if tc.strategy == offloadingv1beta1.PodsRemote {
-				offloadedAs(t, &p, tc.strategy, corev1.NodeSelector{})
+				offloadedAs(&p, tc.strategy, corev1.NodeSelector{})
 				p.Spec.NodeName = tc.node
 			}
 			if tc.kept {
@@ -126,25 +109,18 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			if tc.strategy != "" {
 				s.Offloadings[0].Spec.PodOffloadingStrategy = tc.strategy
 			}
-			if s.Classes = tc.classes; tc.classes == nil {
-				s.Classes = []*storagev1.StorageClass{usual, class("liqo", "liqo.io/storage")}
+			if s.Classes = append(s.Classes, usual); tc.lone {
+				s.Classes = s.Classes[:1]
 			}
-			s.Claims = []corev1.PersistentVolumeClaim{}
-			if tc.claim != nil {
-				s.Claims = append(s.Claims, *tc.claim)
+			if s.Claims[0] = *cmp.Or(tc.claim, &corev1.PersistentVolumeClaim{}); tc.claim == nil {
+				s.Claims = s.Claims[:0]
 			}
 			if tc.event != "" {
 				s.Events = []corev1.Event{{Type: corev1.EventTypeWarning, Reason: cmp.Or(tc.says, "ProvisioningFailed"), Message: tc.event, LastTimestamp: ago(time.Minute),
 					InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: "c"}}}
 			}
-			got := s.PodsOf("shop")[0]
-			require.Equal(t, tc.level, got.Level)
-			require.Equal(t, tc.state, got.State)
-			if tc.why != "" {
-				require.Equal(t, tc.why, got.Why)
-			}
-			c := &checker{Snapshot: s}
-			require.Contains(t, c.podFix(c.workloads()[0]), tc.fix)
+			require.Equal(t, tc.level, s.PodsOf("shop")[0].Level)
+			judgement{tc.state, tc.why, tc.fix}.of(t, s)
 		})
 	}
 }
@@ -152,7 +128,6 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 // TestPodsThatWaitForTheirData: a pod without a node says which cluster has its data, and what keeps the
 // pod from it.
 func TestPodsThatWaitForTheirData(t *testing.T) {
-	t.Parallel()
 	const there = `PersistentVolumeClaim data (class "liqo") has its data in cluster milan, `
 	for name, tc := range map[string]struct {
 		change func(s *Snapshot)
@@ -172,7 +147,6 @@ func TestPodsThatWaitForTheirData(t *testing.T) {
 			want: judgement{state: "DataElsewhere", why: there + "whose virtual node milan is cordoned: the pod waits for it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := waitingForStorage(t, func(c *corev1.PersistentVolumeClaim) {
 				c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{SelectedNode: "milan"}, "pvc-c", corev1.ClaimBound
 			})
@@ -185,7 +159,6 @@ func TestPodsThatWaitForTheirData(t *testing.T) {
 
 // TestNewPodsThatWaitForTheirData: it is a warning at once that the provider with the data is away.
 func TestNewPodsThatWaitForTheirData(t *testing.T) {
-	t.Parallel()
 	s := waitingForStorage(t, func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{SelectedNode: "milan"}, "pvc-c", corev1.ClaimBound
 	})
@@ -215,7 +188,6 @@ func waitingForStorage(t *testing.T, change func(*corev1.PersistentVolumeClaim))
 // TestPodsThatFindNoStorage: a pod that admits virtual nodes only, none of which makes volumes, says
 // which setting that is.
 func TestPodsThatFindNoStorage(t *testing.T) {
-	t.Parallel()
 	const none = `PersistentVolumeClaim data (class "liqo") gets no volume on the virtual nodes that the pod admits: `
 	for name, tc := range map[string]struct {
 		change func(s *Snapshot)
@@ -233,7 +205,6 @@ func TestPodsThatFindNoStorage(t *testing.T) {
 		"own nodes too": {change: func(s *Snapshot) { s.Pods[0].Spec.Affinity = nil }, want: judgement{state: "Unschedulable", why: "0/3 nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := waitingForStorage(t, func(*corev1.PersistentVolumeClaim) {})
 			node := s.node("milan")
 			node.Labels = map[string]string{"liqo.io/type": "virtual-node", "liqo.io/remote-cluster-id": "milan", offloadingv1beta1.NoStorageLabel: "true"}
@@ -262,7 +233,6 @@ func (j judgement) of(t *testing.T, s *Snapshot) {
 
 // TestClaimsThatAreNotRead: without the claims the scheduler's words stand.
 func TestClaimsThatAreNotRead(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	p := broken(s, "db-0", "", unplaced("0/3 nodes"))
 	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}

@@ -164,7 +164,6 @@ func TestListStorage(t *testing.T) {
 				Delete: "kubectl -n shop-rome delete pvc data\nOr all data of the namespace:\nkubectl annotate namespace shop-rome liqo.io/delete-volumes=shop-rome"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			tc.is.Program, tc.is.Classes = "liqod", []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}
 			for i := range tc.want {
 				tc.want[i].Namespace, tc.want[i].Claim, tc.want[i].Size = "shop", cmp.Or(tc.want[i].Claim, "data"), "1Gi"
@@ -177,7 +176,6 @@ func TestListStorage(t *testing.T) {
 }
 
 func TestStorageText(t *testing.T) {
-	t.Parallel()
 	require.Equal(t, "No volumes of the class liqo, and none of peers.\n", Storage{}.Text())
 	require.Error(t, Storage{Unread: []string{ReadStored, ReadStoredClaims}}.Err())
 	require.Equal(t, `2 volumes.

@@ -28,7 +28,6 @@ func TestRemaining(t *testing.T) {
 		"nothing": {func(s *Snapshot) { *s = Snapshot{} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			tc.change(s)
 			require.Equal(t, tc.want, s.Remaining().String())
@@ -41,7 +40,6 @@ func found(s *Snapshot) {
 }
 
 func TestUninstallSteps(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	s.Roles[0].Labels["app.kubernetes.io/instance"] = "fabric"
 	require.Equal(t, `Nothing of a peering is left. Remove the rest in this order:

@@ -27,7 +27,6 @@ func TestVersionsThatDiffer(t *testing.T) {
 		"the image of the same release": {func(s *Snapshot) { everywhere(s, "liqod:0.1.0") }, "every part runs", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			tc.change(s)
 			in, findings := Versions(s)
@@ -50,7 +49,6 @@ func everywhere(s *Snapshot, image string) {
 }
 
 func TestVersionsOfNothing(t *testing.T) {
-	t.Parallel()
 	in, findings := Versions(&Snapshot{Namespace: "liqod", Kubernetes: "v1.36.3"})
 	require.Equal(t, `
 Cluster (id unknown)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,61 +24,47 @@ import (
 // TestPodsWithoutAProblem: pods that start, wait on purpose, or are no concern of liqod are no
 // problem.
 func TestPodsWithoutAProblem(t *testing.T) {
-	for name, change := range map[string]func(*testing.T, *Snapshot){
-		"starts": func(_ *testing.T, s *Snapshot) {
-			p := broken(s, "web-3", "milan", stuck("ContainerCreating", ""))
-			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(20*time.Second), ago(20*time.Second)
-		},
-		"a first probe has failed": func(_ *testing.T, s *Snapshot) {
+	for name, change := range map[string]func(*Snapshot){
+		"a first probe has failed": func(s *Snapshot) {
 			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
 			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(20*time.Second), ago(20*time.Second)
 			s.Events = []corev1.Event{warningAbout(p, "Unhealthy", "Readiness probe failed")}
 		},
-		"waits for its twin": func(_ *testing.T, s *Snapshot) {
+		"waits for its twin": func(s *Snapshot) {
 			p := broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace shop has no twin in cluster milan yet"))
 			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(20*time.Second), ago(20*time.Second)
 		},
-		"is being deleted": func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Second))
-		},
-		"just taken back": func(_ *testing.T, s *Snapshot) {
+		"just taken back": func(s *Snapshot) {
 			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonTerminating, "1 twin namespaces are being removed")
 		},
-		"waits at a scheduling gate": func(_ *testing.T, s *Snapshot) {
+		"waits at a scheduling gate": func(s *Snapshot) {
 			broken(s, "web-3", "", func(st *corev1.PodStatus) {
 				st.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}}
 			})
 		},
-		"has failed for good": func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", func(st *corev1.PodStatus) { st.Phase = corev1.PodFailed })
-		},
-		"waits in a namespace that stays here": func(_ *testing.T, s *Snapshot) {
+		"waits in a namespace that stays here": func(s *Snapshot) {
 			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsLocal
 			broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
 		},
-		"waits in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
+		"waits in a namespace that is not offloaded": func(s *Snapshot) {
 			broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu.")).Namespace = "lab"
 		},
-		"keeps off virtual nodes in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
+		"keeps off virtual nodes in a namespace that is not offloaded": func(s *Snapshot) {
 			p := broken(s, "agent", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
 			p.Namespace, p.OwnerReferences[0].Kind = "kube-system", "DaemonSet"
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 					{Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{offloadingv1beta1.TypeVirtualNode}}}}}}}}
 		},
-		"of a DaemonSet in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
+		"of a DaemonSet in a namespace that is not offloaded": func(s *Snapshot) {
 			p := broken(s, "agent", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace kube-system is not offloaded"))
 			p.Namespace, p.CreationTimestamp, p.OwnerReferences[0].Kind = "kube-system", ago(time.Hour), "DaemonSet"
 			p.Status.Conditions[0].LastTransitionTime = ago(time.Hour)
 		},
-		"on a node of this cluster": func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "rome-1", stuck("ImagePullBackOff", "no such image"))
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
-			change(t, s)
+			change(s)
 			status := Summarize(s)
 			require.Equal(t, OK, status.Health, status.Text(false))
 			require.Empty(t, status.Warnings, status.Text(false))
@@ -88,7 +75,6 @@ func TestPodsWithoutAProblem(t *testing.T) {
 // TestBrokenPodsAreNotHealthy: each state is counted and explained, also in the data for scripts,
 // and the peer itself stays healthy.
 func TestBrokenPodsAreNotHealthy(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	broken(s, "a", "milan", stuck("ImagePullBackOff", `no image "web:nope"`))
 	broken(s, "b", "milan", refusing(offloadingv1beta1.ReasonPodRefused, "privileged"))
@@ -97,7 +83,7 @@ func TestBrokenPodsAreNotHealthy(t *testing.T) {
 	})
 	broken(s, "d", "milan", refusing(offloadingv1beta1.ReasonQuotaExceeded, "no room left"))
 	p := broken(s, "e", "", unplaced("0/4 nodes are available"))
-	offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
+	offloadedAs(p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
 	status := Summarize(s)
 	require.Equal(t, Problem, status.Health)
 	require.Equal(t, OK, status.Peers[0].Health, "milan is well, and pods in it are not")
@@ -118,7 +104,6 @@ func TestBrokenPodsAreNotHealthy(t *testing.T) {
 
 // TestCausesOfOneReason: a finding quotes a pod for each cause, and not for each restart.
 func TestCausesOfOneReason(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	broken(s, "web-a", "milan", crashed(1, "Error"))
 	broken(s, "web-b", "milan", crashed(1, "Error")).Status.ContainerStatuses[0].RestartCount = 9
@@ -137,7 +122,6 @@ func TestCausesOfOneReason(t *testing.T) {
 
 // TestManyCauses: one namespace does not fill the screen.
 func TestManyCauses(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	for i := range 3 * mostCauses {
 		broken(s, fmt.Sprint("p", i), "milan", refusing(fmt.Sprint("Reason", i), "no"))
@@ -150,97 +134,59 @@ func TestManyCauses(t *testing.T) {
 // TestEarlierAffinity: only pods that a controller would create differently now, and that fit a
 // node then, have an outdated affinity.
 func TestEarlierAffinity(t *testing.T) {
-	own := region("nowhere")
+	const remote = offloadingv1beta1.PodsRemote
+	own, earlier, all := region("nowhere"), region("nowhere"), corev1.NodeSelector{}
 	claims := func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	}
-	template := func(s *Snapshot, affinity *corev1.NodeSelector) {
-		spec := corev1.PodSpec{}
-		if affinity != nil {
-			spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: affinity}}
-		}
-		s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {Spec: spec}}
+	unread := func(s *Snapshot, _ *corev1.Pod) { s.Templates = nil }
+	as := func(p *corev1.Pod, err error) func(*corev1.Pod) {
+		require.NoError(t, err)
+		return func(to *corev1.Pod) { to.Spec = p.Spec }
 	}
 	for name, tc := range map[string]struct {
-		change func(*testing.T, *Snapshot, *corev1.Pod)
-		want   bool
+		strategy offloadingv1beta1.PodOffloadingStrategy // of the offloading now
+		selector corev1.NodeSelector                     // of the offloading now
+		was      *corev1.NodeSelector                    // of the offloading, Remote, when the pod was created
+		change   func(*Snapshot, *corev1.Pod)
+		want     bool
 	}{
-		"selector changed": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			s.Nodes[0].Labels["region"] = "north"
-			s.Offloadings[0].Spec.PodOffloadingStrategy, s.Offloadings[0].Spec.ClusterSelector = offloadingv1beta1.PodsRemote, region("north")
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
-			template(s, nil)
-		}, true},
-		"selector removed": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
-			template(s, nil)
-		}, true},
-		"offloading ended": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			s.Offloadings = nil
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
-			template(s, nil)
-		}, true},
-		"created before the offloading": {func(_ *testing.T, s *Snapshot, _ *corev1.Pod) {
-			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
-			template(s, nil)
-		}, true},
-		"present": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
-			template(s, nil)
-		}, false},
-		"of the pod itself": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
+		"selector changed":                       {strategy: remote, selector: region("north"), was: &earlier, want: true},
+		"selector removed":                       {was: &earlier, want: true},
+		"offloading ended":                       {was: &all, change: func(s *Snapshot, _ *corev1.Pod) { s.Offloadings = nil }, want: true},
+		"created before the offloading":          {strategy: remote, want: true},
+		"present":                                {strategy: remote, was: &all},
+		"the present one fits no node either":    {strategy: remote, selector: region("elsewhere"), was: &earlier},
+		"with a claim, and the selector changed": {was: &earlier, change: func(_ *Snapshot, p *corev1.Pod) { claims(p) }, want: true},
+		"without a controller":                   {was: &earlier, change: func(s *Snapshot, p *corev1.Pod) { unread(s, p); p.OwnerReferences = nil }, want: true},
+		"template unread, and present":           {strategy: remote, was: &all, change: unread},
+		"has a node by now":                      {was: &earlier, change: func(_ *Snapshot, p *corev1.Pod) { p.Spec.NodeName = "milan" }},
+		"of the pod itself": {strategy: remote, change: func(s *Snapshot, p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &own}}
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
-			template(s, &own)
-		}, false},
-		"the present one fits no node either": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			s.Offloadings[0].Spec.PodOffloadingStrategy, s.Offloadings[0].Spec.ClusterSelector = offloadingv1beta1.PodsRemote, region("elsewhere")
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
-			template(s, nil)
-		}, false},
-		"kept on own nodes by its claim": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {Spec: corev1.PodSpec{Affinity: p.Spec.Affinity.DeepCopy()}}}
+			offloadedAs(p, remote, all)
+		}},
+		"kept on own nodes by its claim": {change: func(_ *Snapshot, p *corev1.Pod) { claims(p); as(rules.KeepHome(p))(p) }},
+		"off virtual nodes without storage by its claim": {change: func(_ *Snapshot, p *corev1.Pod) {
 			claims(p)
-			kept, err := rules.KeepHome(p)
-			require.NoError(t, err)
-			p.Spec = kept.Spec
-			template(s, nil)
-		}, false},
-		"off virtual nodes without storage by its claim": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			claims(p)
-			offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
-			restricted, err := rules.WithStorage(p, true)
-			require.NoError(t, err)
-			p.Spec = restricted.Spec
-			template(s, nil)
-		}, false},
-		"with a claim, and the selector changed": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			claims(p)
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
-			template(s, nil)
-		}, true},
-		"without a controller": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			p.OwnerReferences = nil
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
-		}, true},
-		"template unread, and present": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
-		}, false},
-		"has a node by now": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
-			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
-			p.Spec.NodeName = "milan"
-			template(s, nil)
-		}, false},
+			offloadedAs(p, offloadingv1beta1.PodsLocalAndRemote, all)
+			as(rules.WithStorage(p, true))(p)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
-			s.Nodes[0].Labels[corev1beta1.RemoteClusterIDLabel] = "milan"
+			s.Nodes[0].Labels[corev1beta1.RemoteClusterIDLabel], s.Nodes[0].Labels["region"] = "milan", "north"
+			s.Offloadings[0].Spec.PodOffloadingStrategy = cmp.Or(tc.strategy, s.Offloadings[0].Spec.PodOffloadingStrategy)
+			s.Offloadings[0].Spec.ClusterSelector = tc.selector
+			s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {}}
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available"))
-			tc.change(t, s, p)
-			require.Equal(t, tc.want, s.outdated(&s.Pods[len(s.Pods)-1]))
+			if tc.was != nil {
+				offloadedAs(p, remote, *tc.was)
+			}
+			if tc.change != nil {
+				tc.change(s, p)
+			}
+			require.Equal(t, tc.want, s.outdated(p))
 			if tc.want {
 				status := Summarize(s)
 				require.Equal(t, Problem, status.Health)
@@ -251,7 +197,6 @@ func TestEarlierAffinity(t *testing.T) {
 }
 
 func TestOwners(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	for _, name := range []string{"web-3", "web-4"} {
 		broken(s, name, "", unplaced("0/4 nodes"))
@@ -264,7 +209,6 @@ func TestOwners(t *testing.T) {
 // TestWordsOfPeersAreNoCommands: a provider writes the messages of pods. No part of them that is not
 // a name becomes part of a command that people paste.
 func TestWordsOfPeersAreNoCommands(t *testing.T) {
-	t.Parallel()
 	for _, words := range []string{`configmap "x; rm -rf ~" not found`, "configmap \"$(id)\" not found", "secret \"`id`\" not found", "configmap \"a\nb\" not found", `configmap "-h" not found`} {
 		s := healthy(t)
 		broken(s, "web-3", "milan", stuck("CreateContainerConfigError", words))
@@ -279,7 +223,6 @@ func TestWordsOfPeersAreNoCommands(t *testing.T) {
 
 // TestBudgets: only a budget that covers a pod of the virtual node and admits no eviction blocks.
 func TestBudgets(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	require.False(t, s.Drains())
 	s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
@@ -307,7 +250,6 @@ func TestBudgets(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := healthy(t)
 			p := broken(s, "web-3", "milan", func(st *corev1.PodStatus) {
 				unreadyFor("", "")(st)
@@ -323,7 +265,6 @@ func TestBudgets(t *testing.T) {
 }
 
 func TestVersionsInOneForm(t *testing.T) {
-	t.Parallel()
 	for have, want := range map[string]string{
 		"0.1.0": "0.1.0", "v0.1.0": "0.1.0", "v0.0.0-20261124120000-abcdef123456": "commit-abcdef123456", "v0.2.0-rc.1": "0.2.0-rc.1",
 		"v0.1.1-0.20261124120000-abcdef123456+dirty": "commit-abcdef123456-dirty", "commit-abcdef123456": "commit-abcdef123456", "(devel)": "devel", "": "",
@@ -332,16 +273,8 @@ func TestVersionsInOneForm(t *testing.T) {
 	}
 }
 
-func TestAmounts(t *testing.T) {
-	t.Parallel()
-	n := Room{Used: resources("1500m", "1536Mi", "3"), Capacity: resources("32", "65536000Ki", "110")}
-	require.Equal(t, "pods 3/110 (3%), cpu 1.5/32 (5%), memory 1.5/62.5Gi (2%)", n.room())
-	require.Equal(t, "0/0Gi", Room{}.share(corev1.ResourceMemory))
-}
-
 // TestPaint: colours change no character of the text.
 func TestPaint(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	broken(s, "a", "milan", refusing("PodRefused", "privileged"))
 	text := Summarize(s).Text(true)
@@ -358,7 +291,6 @@ func TestPaint(t *testing.T) {
 // neither counts it. If the cause is not printed, as it is about another peer, the consequence is a
 // finding of its own.
 func TestConsequences(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
 	s.Nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
@@ -374,7 +306,6 @@ func TestConsequences(t *testing.T) {
 
 // TestKey: the key stays the same while only times pass.
 func TestKey(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
 	before := Summarize(s)
@@ -407,7 +338,6 @@ func TestKey(t *testing.T) {
 
 // TestUnreadIsNotNone: objects that could not be read are unknown, not absent.
 func TestUnreadIsNotNone(t *testing.T) {
-	t.Parallel()
 	s := healthy(t)
 	s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Maps, s.Pods = nil, nil, nil, nil, nil, nil
 	for _, what := range []string{ReadForeignClusters, ReadOffloadings, ReadPods} {
