@@ -2,8 +2,6 @@ package cmd
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
@@ -17,20 +15,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // idsIn returns the constants of type ID that a file has, in its order.
 func idsIn(t *testing.T, name string) (ids []report.ID) {
 	t.Helper()
-	file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, 0)
-	require.NoError(t, err)
+	file := must(parser.ParseFile(gotoken.NewFileSet(), name, nil, 0))
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok && spec.Type != nil && len(spec.Values) == 1 {
 			if value, ok := spec.Values[0].(*ast.BasicLit); ok && value.Kind == gotoken.STRING && strings.HasSuffix(types.ExprString(spec.Type), "ID") {
-				id, err := strconv.Unquote(value.Value)
-				require.NoError(t, err)
+				id := must(strconv.Unquote(value.Value))
 				ids = append(ids, report.ID(id))
 			}
 		}
@@ -51,8 +46,7 @@ func TestChecksAreDocumented(t *testing.T) {
 		require.Regexp(t, regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`), string(id))
 		require.Equal(t, "https://github.com/liqod/liqod/blob/main/docs/checks.md#"+string(id), id.Docs())
 	}
-	page, err := os.Open("../../docs/checks.md")
-	require.NoError(t, err)
+	page := must(os.Open("../../docs/checks.md"))
 	t.Cleanup(func() { _ = page.Close() })
 	var sections []report.ID
 	words := map[report.ID][]string{}
@@ -74,32 +68,12 @@ func TestChecksAreDocumented(t *testing.T) {
 	}
 }
 
-// The findings before an installation and about a token have ids.
-func TestFindingsBeforehandHaveIDs(t *testing.T) {
-	t.Parallel()
-	beforehand := idsIn(t, "pre_judge.go")
-	of := func(version string, unread ...string) *reading {
-		r := &reading{snap: &report.Snapshot{Kubernetes: version, Unread: map[string]error{}}}
-		for _, what := range unread {
-			r.snap.Unread[what] = errors.New("forbidden")
-		}
-		return r
-	}
-	for _, p := range []*preflight{
-		{reading: of("v1.36.3")},
-		{reading: of("v1.20.0"), missing: []string{"pods (v1)"}, kinds: true, denied: []string{"create pods"}, webhooks: []guard{{name: "a"}}},
-		{reading: of("?", "Pods", "your rights")},
-	} {
-		for _, f := range p.judge() {
-			require.Contains(t, beforehand, f.ID, "%s", f.Subject)
-			require.Equal(t, f.ID.Docs(), f.Docs)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	c := &commands{program: "liqod", connect: func(*connection) (*clients, error) { return nil, errors.New("away") }}
-	for _, f := range c.examineToken(ctx, &connection{}, trust.Token{ClusterID: "milan", AuthURL: "https://127.0.0.1:1"}) {
-		require.Contains(t, beforehand, f.ID, "%s", f.Subject)
+// requireIDs: the findings before an installation and about a token have ids, and the pages of those.
+func requireIDs(t *testing.T, findings []report.Finding) {
+	t.Helper()
+	ids := idsIn(t, "pre_judge.go")
+	for _, f := range findings {
+		require.Contains(t, ids, f.ID, "%s", f.Subject)
 		require.Equal(t, f.ID.Docs(), f.Docs)
 	}
 }

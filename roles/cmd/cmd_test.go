@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -56,6 +59,10 @@ func binding(namespaces ...string) *rbacv1.ClusterRoleBinding {
 	return b
 }
 
+func foreignCluster(id string) *corev1beta1.ForeignCluster {
+	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}
+}
+
 // answers lets the NamespaceOffloading have a status, each time another one until the last.
 func (c *cluster) answers(statuses ...offloadingv1beta1.NamespaceOffloadingStatus) {
 	c.liqod.PrependReactor("get", "namespaceoffloadings", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -72,26 +79,87 @@ func (c *cluster) answers(statuses ...offloadingv1beta1.NamespaceOffloadingStatu
 	})
 }
 
+// add adds objects as they are: liqod's, or those of Kubernetes.
+func (c *cluster) add(t *testing.T, objects ...runtime.Object) {
+	t.Helper()
+	for _, obj := range objects {
+		tracker := c.core.Tracker()
+		if strings.Contains(reflect.TypeOf(obj).Elem().PkgPath(), "liqod") {
+			tracker = c.liqod.Tracker()
+		}
+		require.NoError(t, tracker.Add(obj))
+	}
+}
+
+// forbid refuses requests of a verb for resources.
+func (c *cluster) forbid(verb string, resources ...string) {
+	for _, resource := range resources {
+		c.core.PrependReactor(verb, resource, forbidden)
+		c.liqod.PrependReactor(verb, resource, forbidden)
+	}
+}
+
+func forbidden(action clienttesting.Action) (bool, runtime.Object, error) {
+	return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+}
+
+func (c *cluster) clients() *clients { return &clients{kube: c.core, liqo: c.liqod, now: time.Now} }
+
+// commands are those of a program for the cluster.
+func (c *cluster) commands() *commands {
+	return &commands{program: "liqod", build: Build{Version: "0.1.0", GoVersion: "go1.26", Platform: "linux/amd64"}, every: time.Millisecond,
+		connect: func(*connection) (*clients, error) { return c.clients(), nil }}
+}
+
 // run runs the commands in the cluster as the program would.
 func (c *cluster) run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	commands := &commands{program: "liqod", build: Build{Version: "0.1.0", GoVersion: "go1.26", Platform: "linux/amd64"}, every: time.Millisecond, connect: func(*connection) (*clients, error) {
-		return &clients{kube: c.core, liqo: c.liqod, now: time.Now}, nil
-	}}
-	return execute(t, commands, args...)
+	return execute(t, c.commands(), args...)
 }
+
+// ran returns what a command has printed, which has not failed.
+func (c *cluster) ran(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := c.run(t, args...)
+	require.NoError(t, err, out)
+	return out
+}
+
+// fails returns what a command has printed that has failed with a code and a text.
+func (c *cluster) fails(t *testing.T, with int, says string, args ...string) string {
+	t.Helper()
+	out, err := c.run(t, args...)
+	require.ErrorContains(t, err, says, out)
+	require.Equal(t, with, code(err), out)
+	return out
+}
+
+// must returns the result of a call that does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }
 
 func execute(t *testing.T, c *commands, args ...string) (string, error) {
 	t.Helper()
+	var out bytes.Buffer
+	err := rootOf(c, &out, args).ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func rootOf(c *commands, out io.Writer, args []string) *cobra.Command {
 	root := &cobra.Command{Use: "liqod", SilenceErrors: true, SilenceUsage: true}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError(err) })
 	root.AddCommand(c.all()...)
-	var out bytes.Buffer
-	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetOut(out)
+	root.SetErr(out)
 	root.SetArgs(args)
-	err := root.ExecuteContext(t.Context())
-	return out.String(), err
+	return root
 }
 
 func (c *cluster) offloading(t *testing.T) *offloadingv1beta1.NamespaceOffloading {
@@ -156,9 +224,7 @@ func TestUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster()
-			_, err := c.run(t, tc.args...)
-			require.ErrorContains(t, err, tc.says)
-			require.Equal(t, ExitUsage, code(err))
+			c.fails(t, ExitUsage, tc.says, tc.args...)
 			require.Empty(t, c.core.Actions())
 			require.Empty(t, c.liqod.Actions())
 		})
@@ -195,8 +261,7 @@ spec:
   podOffloadingStrategy: Remote
   services: Twin
 `, out)
-	out, err = newCluster().run(t, "offload", "namespace", "shop", "-o", "json", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=store")
-	require.NoError(t, err)
+	out = must(newCluster().run(t, "offload", "namespace", "shop", "-o", "json", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=store"))
 	var o offloadingv1beta1.NamespaceOffloading
 	require.NoError(t, json.Unmarshal([]byte(out), &o))
 	require.Equal(t, "store", o.Spec.RemoteNamespaceName)
@@ -204,8 +269,7 @@ spec:
 
 func TestNodeSelector(t *testing.T) {
 	t.Parallel()
-	have, err := nodeSelector([]string{"a!=b,c notin (d),e,f>1,g<2,h==i"})
-	require.NoError(t, err)
+	have := must(nodeSelector([]string{"a!=b,c notin (d),e,f>1,g<2,h==i"}))
 	require.Len(t, have.NodeSelectorTerms, 1)
 	operators := map[string]corev1.NodeSelectorOperator{}
 	for _, r := range have.NodeSelectorTerms[0].MatchExpressions {
@@ -223,6 +287,15 @@ func writeKubeconfig(t *testing.T, server string) string {
 		Contexts:  map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "u"}}, CurrentContext: "c",
 	}, path))
 	return path
+}
+
+// clientsOf are those of an API server.
+func clientsOf(t *testing.T, server string, warnings io.Writer) *clients {
+	t.Helper()
+	conn := (&commands{}).newConnection()
+	conn.kubeconfig, conn.warnings = writeKubeconfig(t, server), warnings
+	to := must(conn.clients())
+	return to
 }
 
 // What cannot be asked is not down: the code says that nothing was found out.
@@ -264,8 +337,7 @@ func TestConnectionFlags(t *testing.T) {
 		conn = have
 		return nil, errors.New("far enough")
 	}}
-	_, err := execute(t, c, "status", "--kubeconfig=k", "--context=x", "--cluster=y", "--user=z", "--as=jane", "--as-group=a", "--as-group=b", "--timeout=3s")
-	require.EqualError(t, err, "far enough")
+	require.EqualError(t, errOf(execute(t, c, "status", "--kubeconfig=k", "--context=x", "--cluster=y", "--user=z", "--as=jane", "--as-group=a", "--as-group=b", "--timeout=3s")), "far enough")
 	require.Equal(t, "k", conn.kubeconfig)
 	require.Equal(t, 3*time.Second, conn.limit)
 	require.Equal(t, "x", conn.overrides.CurrentContext)
@@ -283,11 +355,8 @@ func TestWarningsOfTheCluster(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	told := &bytes.Buffer{}
-	conn := (&commands{}).newConnection()
-	require.Equal(t, os.Stderr, conn.warnings)
-	conn.kubeconfig, conn.warnings = writeKubeconfig(t, server.URL), told
-	to, err := conn.clients()
-	require.NoError(t, err)
+	require.Equal(t, os.Stderr, (&commands{}).newConnection().warnings)
+	to := clientsOf(t, server.URL, told)
 	for range 2 {
 		require.NoError(t, to.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "rome", metav1.DeleteOptions{}))
 	}
@@ -302,12 +371,9 @@ func TestClusterClock(t *testing.T) {
 	t.Cleanup(server.Close)
 	clock := &clusterClock{}
 	require.WithinDuration(t, time.Now(), clock.now(), time.Minute)
-	client, err := rest.HTTPClientFor(&rest.Config{WrapTransport: clock.watch})
-	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-	require.NoError(t, err)
-	answer, err := client.Do(request)
-	require.NoError(t, err)
+	client := must(rest.HTTPClientFor(&rest.Config{WrapTransport: clock.watch}))
+	request := must(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil))
+	answer := must(client.Do(request))
 	require.NoError(t, answer.Body.Close())
 	require.WithinDuration(t, time.Now().Add(time.Hour), clock.now(), time.Minute)
 }
@@ -351,8 +417,7 @@ func TestCompletionsFromTheKubeconfig(t *testing.T) {
 		{[]string{"__complete", "peer", "--remote-kubeconfig", "/nowhere", "--remote-context", ""}, ":4\n"},
 		{[]string{"__complete", "unpeer", "--remote-kubeconfig", path, "--remote-context", ""}, "milan\nrome\n:4\n"},
 	} {
-		out, err := c.run(t, tc.args...)
-		require.NoError(t, err)
+		out := c.ran(t, tc.args...)
 		require.True(t, strings.HasPrefix(out, tc.want), "%v: %s", tc.args, out)
 	}
 	require.Empty(t, c.core.Actions(), "it needs no request")
@@ -361,14 +426,14 @@ func TestCompletionsFromTheKubeconfig(t *testing.T) {
 func TestCompletions(t *testing.T) {
 	t.Parallel()
 	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}},
-		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
+		foreignCluster("milan"))
 	now := metav1.Now()
 	for _, ns := range []metav1.ObjectMeta{
 		{Name: "market"}, {Name: "kube-system"}, {Name: "kube-public"}, {Name: "kube-node-lease"}, {Name: "liqod"}, {Name: "liqo-tenant-milan"}, {Name: "liqo-storage"},
 		{Name: "other-tenant", Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}, {Name: "ending", DeletionTimestamp: &now, Finalizers: []string{"x"}},
 		{Name: "shop-turin", Annotations: map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-turin/rome"}},
 	} {
-		require.NoError(t, c.core.Tracker().Add(&corev1.Namespace{ObjectMeta: ns}))
+		c.add(t, &corev1.Namespace{ObjectMeta: ns})
 	}
 	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rome-1"}},
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"}}, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
@@ -395,8 +460,7 @@ func TestCompletions(t *testing.T) {
 		{[]string{"__complete", "offload", "namespace", "shop", "--pod-offloading-strategy", ""}, "LocalAndRemote\nRemote\nLocal\n"},
 		{[]string{"__complete", "status", "-o", ""}, "wide\njson\nyaml\n"},
 	} {
-		out, err := c.run(t, tc.args...)
-		require.NoError(t, err)
+		out := c.ran(t, tc.args...)
 		require.Contains(t, out, tc.want)
 	}
 }

@@ -17,14 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -58,14 +56,8 @@ var pageAddress = regexp.MustCompile(`http://127\.0\.0\.1:\d+/#token=\w+`)
 // served runs liqod dashboard until the test ends, and returns the address that it prints.
 func (c *cluster) served(t *testing.T, args ...string) string {
 	t.Helper()
-	commands := &commands{program: "liqod", build: Build{Version: "test"}, connect: func(*connection) (*clients, error) {
-		return &clients{kube: c.core, liqo: c.liqod, now: time.Now}, nil
-	}}
-	root := &cobra.Command{Use: "liqod", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(commands.all()...)
 	printed := &output{}
-	root.SetOut(printed)
-	root.SetArgs(append([]string{"dashboard", "--every=1s"}, args...))
+	root := rootOf(c.commands(), printed, append([]string{"dashboard", "--every=1s"}, args...))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- root.ExecuteContext(ctx) }()
@@ -83,19 +75,16 @@ func TestDashboardCommand(t *testing.T) {
 	var address string
 	t.Run("serves", func(t *testing.T) {
 		address, _, _ = strings.Cut(paint(t).cluster(t).served(t), "#")
-		answer, err := http.Get(address)
-		require.NoError(t, err)
+		answer := must(http.Get(address))
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, http.StatusOK, answer.StatusCode)
 	})
-	_, err := http.Get(address)
-	require.Error(t, err)
+	require.Error(t, errOf(http.Get(address)))
 }
 
 func TestDashboardUsage(t *testing.T) {
 	t.Parallel()
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
+	taken := must((&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = taken.Close() })
 	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
 	for name, tc := range map[string]struct {
@@ -131,12 +120,11 @@ func TestDashboardReadsAgain(t *testing.T) {
 		leave()
 		return true, nil, ctx.Err()
 	})
-	s := &shownCluster{c: &commands{program: "liqod"}, to: &clients{kube: c.core, liqo: c.liqod, now: time.Now}}
+	s := &shownCluster{c: &commands{program: "liqod"}, to: c.clients()}
 	_, err := s.Observe(ctx)
 	require.NoError(t, err)
 	require.Error(t, ctx.Err())
-	snap, err := s.Observe(t.Context())
-	require.NoError(t, err)
+	snap := must(s.Observe(t.Context()))
 	require.NotEmpty(t, snap.Applications)
 	for namespace, has := range snap.Applications {
 		require.Empty(t, has.Unread, namespace)
@@ -484,12 +472,7 @@ func testMany(t *testing.T, b *tab) {
 // Each section names the objects that the user may not read.
 func testForbidden(t *testing.T, b *tab) {
 	c := paint(t).cluster(t)
-	for _, kind := range []string{"foreignclusters", "namespaceoffloadings", "virtualnodes"} {
-		c.liqod.PrependReactor("list", kind, forbidden)
-	}
-	for _, kind := range []string{"events", "nodes", "pods"} {
-		c.core.PrependReactor("list", kind, forbidden)
-	}
+	c.forbid("list", "foreignclusters", "namespaceoffloadings", "virtualnodes", "events", "nodes", "pods")
 	b.open(c.served(t))
 	b.until(`document.title === "Unknown: rome – liqod"`)
 	for section, what := range map[string]string{"clusters": "ForeignClusters", "namespaces": "NamespaceOffloadings", "capacity": "VirtualNodes", "events": "Events of namespace liqod"} {
@@ -501,18 +484,13 @@ func testForbidden(t *testing.T, b *tab) {
 	}
 }
 
-func forbidden(action clienttesting.Action) (bool, runtime.Object, error) {
-	kind := action.GetResource()
-	return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: kind.Group, Resource: kind.Resource}, "", context.Canceled)
-}
-
 // The page reads each pod once: the lists of pods of all namespaces leave out the offloaded ones,
 // which are read whole.
 func TestDashboardReadsPodsOnce(t *testing.T) {
 	t.Parallel()
 	c := paint(t).cluster(t)
-	commands := &commands{program: "liqod", build: Build{Version: "test"}}
-	to := &clients{kube: c.core, liqo: c.liqod, now: time.Now}
+	commands := c.commands()
+	to := c.clients()
 	lists := func() (out []string) {
 		for _, action := range c.core.Actions() {
 			if list, ok := action.(clienttesting.ListAction); ok && action.GetResource().Resource == "pods" {
@@ -524,15 +502,14 @@ func TestDashboardReadsPodsOnce(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	snapshot, err := (&shownCluster{c: commands, to: to}).Observe(t.Context())
-	require.NoError(t, err)
+	snapshot := must((&shownCluster{c: commands, to: to}).Observe(t.Context()))
 	const others = "metadata.namespace!=batch,metadata.namespace!=shop,"
 	hosted := offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod
 	require.Equal(t, []string{"batch", hosted, offloadingv1beta1.VirtualNodeLabel, "liqod " + installed, others + "spec.nodeName=", others + "spec.nodeName=milan", others + "spec.nodeName=turin", "shop"}, lists())
 	require.Len(t, snapshot.PodsOf("shop"), 18)
 	require.Len(t, snapshot.PodsOf("batch"), 5)
 
-	_, err = commands.read(t.Context(), to, "", false)
+	_, err := commands.read(t.Context(), to, "", false)
 	require.NoError(t, err)
 	require.Equal(t, []string{hosted, offloadingv1beta1.VirtualNodeLabel, "liqod " + installed, "spec.nodeName=", "spec.nodeName=milan", "spec.nodeName=turin"}, lists(), "status needs no pods on nodes of its own cluster")
 }

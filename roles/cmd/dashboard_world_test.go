@@ -116,8 +116,7 @@ func (p *painted) claim(name, peer string) {
 
 func (p *painted) installation(t *testing.T) {
 	t.Helper()
-	ca, err := serve.NewCA("test", p.now, 24*time.Hour)
-	require.NoError(t, err)
+	ca := must(serve.NewCA("test", p.now, 24*time.Hour))
 	labels := map[string]string{"app.kubernetes.io/name": "liqod"}
 	p.core = append(p.core, binding("liqod"),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod"}, Data: map[string]string{"config.yaml": "clusterID: rome\n"}},

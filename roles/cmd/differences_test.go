@@ -10,15 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestDifferencesOfANamespace: offload and status -n look at what the namespace has, and name what
@@ -45,9 +44,8 @@ func TestDifferencesOfANamespace(t *testing.T) {
 		return c
 	}
 	offer := func(c *cluster) *cluster {
-		_, err := c.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "milan"},
-			Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "milan", Accepts: &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustStrict, ServiceTypes: []string{"ClusterIP"}}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, c.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan"), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "milan"},
+			Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "milan", Accepts: &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustStrict, ServiceTypes: []string{"ClusterIP"}}}})
 		c.add(t, &corev1.Service{ObjectMeta: of("db"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}})
 		return c
 	}
@@ -55,17 +53,14 @@ func TestDifferencesOfANamespace(t *testing.T) {
 		"\nDifferent in providers\n  NetworkPolicy deny-all: ", "\n  PodDisruptionBudget budget: ", "\n  DaemonSet agent: ",
 		"\n  hostNetwork of Deployment proxy, StatefulSet db, Job once: ", "\n  full name web.shop.svc of CronJob sync: ",
 	}
-	out, err := world().run(t, "offload", "namespace", "shop", "--wait=false")
-	require.NoError(t, err)
+	out := must(world().run(t, "offload", "namespace", "shop", "--wait=false"))
 	for _, line := range lines {
 		require.Contains(t, out, line)
 	}
-	out, err = offer(world()).run(t, "offload", "namespace", "shop", "--wait=false")
-	require.NoError(t, err)
+	out = must(offer(world()).run(t, "offload", "namespace", "shop", "--wait=false"))
 	require.Contains(t, out, "\n  in milan Service db: there without it: spec.type is ExternalName")
 	require.Contains(t, out, "\n  in milan: it trusts this cluster as another organisation")
-	out, err = world().run(t, "offload", "namespace", "shop", "--wait=false", "--pod-offloading-strategy=Local")
-	require.NoError(t, err)
+	out = must(world().run(t, "offload", "namespace", "shop", "--wait=false", "--pod-offloading-strategy=Local"))
 	require.Equal(t, 1, strings.Count(out, "\n"), out)
 
 	offloaded := func() *offloadingv1beta1.NamespaceOffloading {
@@ -85,11 +80,7 @@ func TestDifferencesOfANamespace(t *testing.T) {
 
 	for _, args := range [][]string{{"offload", "namespace", "shop", "--wait=false"}, {"status", "-n", "shop"}} {
 		c := world(offloaded())
-		for _, resource := range []string{"networkpolicies", "statefulsets"} {
-			c.core.PrependReactor("list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
-			})
-		}
+		c.forbid("list", "networkpolicies", "statefulsets")
 		out, _ = c.run(t, args...)
 		require.Contains(t, out, "No right to read NetworkPolicies, Deployments, StatefulSets, CronJobs and Jobs.\n")
 		require.NotContains(t, out, "deny-all")

@@ -20,7 +20,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -55,18 +54,13 @@ func gatherable(t *testing.T) *cluster {
 		base64.StdEncoding.EncodeToString([]byte(canaryKey)) + "\n    token: " + canaryToken + "\n"
 	everywhere := strings.Join(canaries()[:4], " and ")
 	liqod := map[string]string{"app.kubernetes.io/name": "liqod"}
-	add := func(objects ...runtime.Object) {
-		for _, o := range objects {
-			require.NoError(t, rome.core.Tracker().Add(o))
-		}
-	}
 	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan", Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true"}}}
 	role := func(name, component string, restarts int32) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: name, Labels: map[string]string{"app.kubernetes.io/name": "liqod", "app.kubernetes.io/component": component}},
 			Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: component, Image: "liqod", Args: []string{"--role=" + component}, Env: []corev1.EnvVar{{Name: "X", Value: canarySimple}}}}},
 			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: component, RestartCount: restarts}}}}
 	}
-	add(tenant,
+	rome.add(t, tenant,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "x"}}}, Data: map[string][]byte{"kubeconfig": []byte(kubeconfig)}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "peer-milan-token", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: canaryLabel}},
 			Data: map[string][]byte{"token": []byte(canarySimple), "namespace": []byte("liqo-tenant-milan"), "addressRanges": []byte("10.42.0.0/16")}},
@@ -77,13 +71,9 @@ func gatherable(t *testing.T) *cluster {
 			Containers: []corev1.Container{{Name: "web", Image: "nginx", Args: []string{"--password=" + canaryLabel}, Env: []corev1.EnvVar{{Name: "PASSWORD", Value: canaryLabel}}}}}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Data: map[string][]byte{"password": []byte(canaryLabel)}},
 	)
-	for _, o := range []runtime.Object{
-		existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }),
+	rome.add(t, existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }),
 		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"},
-			Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{is("Ready", "False", "Leaked", everywhere)}}},
-	} {
-		require.NoError(t, rome.liqod.Tracker().Add(o))
-	}
+			Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{is("Ready", "False", "Leaked", everywhere)}}})
 	rome.core.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
 		get, ok := a.(clienttesting.ProxyGetAction)
 		require.True(t, ok)
@@ -105,13 +95,10 @@ func (a answerOf) Stream(context.Context) (io.ReadCloser, error) {
 func gathered(t *testing.T, c *cluster, args ...string) (files map[string]string, top, said string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "out.tar.gz")
-	said, err := runGather(t, c, append(args, "--file", path)...)
-	require.NoError(t, err)
-	info, err := os.Stat(path)
-	require.NoError(t, err)
+	said = must(runGather(t, c, append(args, "--file", path)...))
+	info := must(os.Stat(path))
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
+	content := must(os.ReadFile(path))
 	files, top = unpack(t, content)
 	return files, top, said
 }
@@ -133,8 +120,7 @@ func runGather(t *testing.T, c *cluster, args ...string) (string, error) {
 
 func unpack(t *testing.T, content []byte) (files map[string]string, top string) {
 	t.Helper()
-	zipped, err := gzip.NewReader(bytes.NewReader(content))
-	require.NoError(t, err)
+	zipped := must(gzip.NewReader(bytes.NewReader(content)))
 	archive := tar.NewReader(zipped)
 	files = map[string]string{}
 	for {
@@ -143,18 +129,22 @@ func unpack(t *testing.T, content []byte) (files map[string]string, top string) 
 			return files, top
 		}
 		require.NoError(t, err)
-		text, err := io.ReadAll(archive)
-		require.NoError(t, err)
+		text := must(io.ReadAll(archive))
 		var name string
 		top, name, _ = strings.Cut(header.Name, "/")
 		files[name] = string(text)
 	}
 }
 
-// No value of a Secret is in the archive, wherever else it stands in the cluster.
+// No value of a Secret is in the archive, wherever else it stands in the cluster, and the command writes nothing there.
 func TestGatherHasNoSecrets(t *testing.T) {
 	t.Parallel()
-	files, top, _ := gathered(t, gatherable(t))
+	c := gatherable(t)
+	c.core.ClearActions()
+	files, top, _ := gathered(t, c)
+	for _, a := range append(c.core.Actions(), c.liqod.Actions()...) {
+		require.Contains(t, []string{"get", "list"}, a.GetVerb(), a)
+	}
 	require.Contains(t, top, "liqod-rome-")
 	for name, text := range files {
 		for _, canary := range canaries() {
@@ -212,17 +202,6 @@ func TestRedactorRemovesParts(t *testing.T) {
 	}
 }
 
-func TestGatherWritesNothing(t *testing.T) {
-	t.Parallel()
-	c := gatherable(t)
-	c.core.ClearActions()
-	c.liqod.ClearActions()
-	gathered(t, c)
-	for _, a := range append(c.core.Actions(), c.liqod.Actions()...) {
-		require.Contains(t, []string{"get", "list"}, a.GetVerb(), a)
-	}
-}
-
 func TestGatherLeavesOut(t *testing.T) {
 	t.Parallel()
 	files, _, said := gathered(t, gatherable(t), "--max-pods=2")
@@ -236,11 +215,7 @@ func TestGatherLeavesOut(t *testing.T) {
 func TestGatherWithoutRights(t *testing.T) {
 	t.Parallel()
 	c := gatherable(t)
-	for _, kind := range []string{"secrets", "nodes", "events"} {
-		c.core.PrependReactor("list", kind, func(a clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
-		})
-	}
+	c.forbid("list", "secrets", "nodes", "events")
 	files, _, _ := gathered(t, c)
 	require.NotContains(t, files, "namespaces/liqod/secrets.yaml")
 	require.NotContains(t, files, "cluster/nodes.yaml")
@@ -254,20 +229,16 @@ func TestGatherFiles(t *testing.T) {
 	c := gatherable(t)
 	path := filepath.Join(t.TempDir(), "taken")
 	require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
-	_, err := runGather(t, c, "--file", path)
-	require.ErrorContains(t, err, "taken exists already: name another one with --file")
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
+	require.ErrorContains(t, errOf(runGather(t, c, "--file", path)), "taken exists already: name another one with --file")
+	content := must(os.ReadFile(path))
 	require.Equal(t, "mine", string(content))
-	_, err = runGather(t, c, "--file", filepath.Join(path, "x"))
-	require.ErrorContains(t, err, "creating the archive: ")
+	require.ErrorContains(t, errOf(runGather(t, c, "--file", filepath.Join(path, "x"))), "creating the archive: ")
 
-	out, err := runGather(t, c, "--file=-")
-	require.NoError(t, err)
+	out := must(runGather(t, c, "--file=-"))
 	files, _ := unpack(t, []byte(out))
 	require.Contains(t, files, "check.txt")
 	for _, args := range [][]string{{"--lines=0"}, {"--max-pods=0"}, {"--timeout=0"}} {
-		_, err = runGather(t, c, args...)
+		_, err := runGather(t, c, args...)
 		require.Equal(t, ExitUsage, code(err))
 	}
 	broken := errors.New("disk full")
@@ -287,11 +258,8 @@ func TestExecThatIsRefused(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"you may not exec"}`))
 	}))
 	t.Cleanup(server.Close)
-	conn := (&commands{}).newConnection()
-	conn.kubeconfig = writeKubeconfig(t, server.URL)
-	to, err := conn.clients()
-	require.NoError(t, err)
-	err = to.exec(t.Context(), "liqod", "gateway-1", "gateway", []string{"/liqod", "host-state"}, io.Discard)
+	to := clientsOf(t, server.URL, io.Discard)
+	err := to.exec(t.Context(), "liqod", "gateway-1", "gateway", []string{"/liqod", "host-state"}, io.Discard)
 	require.Error(t, err)
 	require.Equal(t, "/api/v1/namespaces/liqod/pods/gateway-1/exec?command=%2Fliqod&command=host-state&container=gateway&stderr=true&stdout=true&timeout=30s", asked.Load())
 	require.ErrorContains(t, err, "you may not exec")
@@ -339,10 +307,7 @@ func TestExec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(shell)
 			t.Cleanup(server.Close)
-			conn := (&commands{}).newConnection()
-			conn.kubeconfig = writeKubeconfig(t, server.URL)
-			to, err := conn.clients()
-			require.NoError(t, err)
+			to := clientsOf(t, server.URL, io.Discard)
 			var out limitedBuffer
 			out.left = mostState
 			require.NoError(t, to.exec(t.Context(), "liqod", "gateway-1", "gateway", []string{"/liqod", "host-state"}, &out))

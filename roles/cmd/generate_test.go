@@ -27,17 +27,14 @@ func generated(t *testing.T, in string, args ...string) (string, error) {
 
 func TestGeneratePeering(t *testing.T) {
 	t.Parallel()
-	token, err := trust.NewToken("https://milan.example:8443", "milan", strings.Repeat("ab", 32))
-	require.NoError(t, err)
-	out, err := generated(t, "", "peering", "--token="+token.String(), "--name=Milano", "--cpu=8", "--pod-cidr=10.42.0.0/16")
-	require.NoError(t, err)
+	token := must(trust.NewToken("https://milan.example:8443", "milan", strings.Repeat("ab", 32)))
+	out := must(generated(t, "", "peering", "--token="+token.String(), "--name=Milano", "--cpu=8", "--pod-cidr=10.42.0.0/16"))
 	for _, line := range []string{"kind: Secret\n", "  name: peer-milan-token\n", "  namespace: liqod\n", "  token: " + token.String() + "\n",
 		"kind: ForeignCluster\n", "  clusterID: milan\n", "  clusterName: Milano\n", "    name: peer-milan-token\n", "  outgoingPeeringEnabled: \"Yes\"\n", "      cpu: \"8\"\n"} {
 		require.Contains(t, out, line)
 	}
 	require.NotContains(t, out, "status:")
-	again, err := generated(t, token.String()+"\n", "peering", "--token=-", "-n", "elsewhere")
-	require.NoError(t, err)
+	again := must(generated(t, token.String()+"\n", "peering", "--token=-", "-n", "elsewhere"))
 	require.Contains(t, again, "  namespace: elsewhere\n")
 
 	for _, args := range [][]string{{"peering"}, {"peering", "--token=nonsense"}, {"peering", "--token=" + token.String(), "--cpu=much"}, {"other"}} {
@@ -51,10 +48,8 @@ func TestGeneratePeering(t *testing.T) {
 // tells nobody the token.
 func TestGenerateCounterpart(t *testing.T) {
 	t.Parallel()
-	token, err := trust.NewToken("https://milan.example:8443", "milan", strings.Repeat("ab", 32))
-	require.NoError(t, err)
-	out, err := generated(t, token.String(), "peering", "--token=-", "--for=rome", "--name=Roma", "--pod-cidr=10.42.0.0/16")
-	require.NoError(t, err)
+	token := must(trust.NewToken("https://milan.example:8443", "milan", strings.Repeat("ab", 32)))
+	out := must(generated(t, token.String(), "peering", "--token=-", "--for=rome", "--name=Roma", "--pod-cidr=10.42.0.0/16"))
 	require.NotContains(t, out, token.Secret)
 	parts := strings.Split(strings.TrimPrefix(out, "---\n"), "---\n")
 	require.Len(t, parts, 2)
@@ -64,8 +59,7 @@ func TestGenerateCounterpart(t *testing.T) {
 	for key, value := range secret.StringData { // as an API server does
 		secret.Data[key] = []byte(value)
 	}
-	record, err := trust.ReadSecret(&secret)
-	require.NoError(t, err)
+	record := must(trust.ReadSecret(&secret))
 	require.Equal(t, trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), ClusterID: "rome"}, record)
 	require.True(t, trust.Matches(record.Hash, token.Secret))
 	var fc corev1beta1.ForeignCluster
@@ -74,9 +68,7 @@ func TestGenerateCounterpart(t *testing.T) {
 	require.Equal(t, corev1beta1.ForeignClusterSpec{ClusterID: "rome", ClusterName: "Roma", IncomingPeeringEnabled: corev1beta1.PeeringYes, AddressRanges: []string{"10.42.0.0/16"}}, fc.Spec)
 
 	for _, id := range []string{"", "milan", "Rome"} {
-		_, err := generated(t, token.String(), "peering", "--token=-", "--for="+id)
-		require.Error(t, err, id)
+		require.Error(t, errOf(generated(t, token.String(), "peering", "--token=-", "--for="+id)), id)
 	}
-	_, err = generated(t, token.String(), "peering", "--token=-", "--for=rome", "--cpu=8")
-	require.ErrorContains(t, err, "of no use with --for")
+	require.ErrorContains(t, errOf(generated(t, token.String(), "peering", "--token=-", "--for=rome", "--cpu=8")), "of no use with --for")
 }

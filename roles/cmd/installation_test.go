@@ -16,10 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
@@ -76,8 +73,7 @@ func TestNobodyElseSaysWhatLiqodIs(t *testing.T) {
 	for name := range files {
 		require.NotContains(t, name, "aaa")
 	}
-	image, err := ownImage(t.Context(), &clients{kube: c.core})
-	require.NoError(t, err)
+	image := must(ownImage(t.Context(), &clients{kube: c.core}))
 	require.Equal(t, "liqod:0.1.0", image)
 }
 
@@ -85,9 +81,7 @@ func TestNobodyElseSaysWhatLiqodIs(t *testing.T) {
 func TestLiqodIsNotFound(t *testing.T) {
 	t.Parallel()
 	forbidden := newCluster()
-	forbidden.core.PrependReactor("get", "clusterrolebindings", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), manual.Controller, nil)
-	})
+	forbidden.forbid("get", "clusterrolebindings")
 	several := newCluster()
 	require.NoError(t, several.core.Tracker().Delete(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "", manual.Controller))
 	several.add(t, binding("aaa", "liqod"))
@@ -146,8 +140,7 @@ func TestListsByLabel(t *testing.T) {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
-			file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, 0)
-			require.NoError(t, err)
+			file := must(parser.ParseFile(gotoken.NewFileSet(), path, nil, 0))
 			for _, d := range file.Decls {
 				f, ok := d.(*ast.FuncDecl)
 				if !ok {

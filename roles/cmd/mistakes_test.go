@@ -19,7 +19,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -28,14 +27,13 @@ func TestUnpeerOfNobody(t *testing.T) {
 	t.Parallel()
 	rome, milan := installation(t, "rome"), installation(t, "milan")
 	for _, id := range []string{"turin", "milan"} {
-		require.NoError(t, rome.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}))
+		rome.add(t, foreignCluster(id))
 	}
 	_, err := rome.run(t, "unpeer", "nosuch")
 	require.EqualError(t, err, `there is no peer "nosuch": the peers are milan, turin`)
 	require.Equal(t, ExitProblem, code(err))
 	require.Empty(t, rome.writes())
-	_, err = both(t, milan, rome, "unpeer", "genoa")
-	require.EqualError(t, err, `there is no peer "genoa": this cluster has no peers`)
+	require.EqualError(t, errOf(both(t, milan, rome, "unpeer", "genoa")), `there is no peer "genoa": this cluster has no peers`)
 }
 
 // TestUnpeerPrintsNoWarningOfTheAPIServer: unpeer deletes the tenant namespaces in both clusters. The policy
@@ -49,8 +47,7 @@ func TestUnpeerPrintsNoWarningOfTheAPIServer(t *testing.T) {
 			rome := installation(t, "rome")
 			return &clients{kube: rome.core, liqo: rome.liqod, now: time.Now}, nil
 		}}
-		_, err := execute(t, c, name, map[string]string{"unpeer": "milan", "peer": "--timeout=1s"}[name], "--remote-context=milan")
-		require.Error(t, err, "both ways lead to one cluster")
+		require.Error(t, errOf(execute(t, c, name, map[string]string{"unpeer": "milan", "peer": "--timeout=1s"}[name], "--remote-context=milan")), "both ways lead to one cluster")
 		require.Equal(t, []io.Writer{want, want}, have, name)
 	}
 }
@@ -63,7 +60,7 @@ func TestUnpeerCompletes(t *testing.T) {
 			return rome.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}})
 		},
 		"a record there": func(_, milan *cluster) error {
-			return milan.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})
+			return milan.liqod.Tracker().Add(foreignCluster("rome"))
 		},
 		"a tenant namespace there": func(_, milan *cluster) error {
 			return milan.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-rome"}})
@@ -73,8 +70,7 @@ func TestUnpeerCompletes(t *testing.T) {
 			t.Parallel()
 			rome, milan := installation(t, "rome"), installation(t, "milan")
 			require.NoError(t, left(rome, milan))
-			said, err := both(t, rome, milan, "unpeer", "milan", "--remote-context=milan")
-			require.NoError(t, err)
+			said := must(both(t, rome, milan, "unpeer", "milan", "--remote-context=milan"))
 			require.Contains(t, said, "is being removed\nnothing of the peering of rome and milan is left, but data in volumes is kept: liqod storage list\n")
 		})
 	}
@@ -109,11 +105,8 @@ func TestUnoffloadOfADeletedNamespace(t *testing.T) {
 func TestUnoffloadByTheAdministratorOfANamespace(t *testing.T) {
 	t.Parallel()
 	c := newCluster(existing(func(*offloadingv1beta1.NamespaceOffloading) {}))
-	c.liqod.PrependReactor("list", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(corev1.Resource("namespacemaps"), "", nil)
-	})
-	out, err := c.run(t, "unoffload", "shop")
-	require.NoError(t, err)
+	c.forbid("list", "namespacemaps")
+	out := c.ran(t, "unoffload", "shop")
 	require.Equal(t, "namespace shop: its offloading is deleted\n"+
 		"namespace shop: taken back; you may not read NamespaceMaps, so it is not known whether the providers have deleted everything yet\n", out)
 	require.Nil(t, c.offloading(t))
@@ -123,15 +116,12 @@ func TestUnoffloadByTheAdministratorOfANamespace(t *testing.T) {
 func TestOffloadWithoutTheWord(t *testing.T) {
 	t.Parallel()
 	c := newCluster()
-	out, err := c.run(t, "offload", "shop", "--context", "rome", "--pod-offloading-strategy=Remote", "--wait=false")
-	require.NoError(t, err)
+	out := c.ran(t, "offload", "shop", "--context", "rome", "--pod-offloading-strategy=Remote", "--wait=false")
 	require.Equal(t, "namespace shop: offloading is asked for (Remote, twins by DefaultName)\n", out)
 	require.Equal(t, offloadingv1beta1.PodsRemote, c.offloading(t).Spec.PodOffloadingStrategy)
-	out, err = c.run(t, "unoffload", "shop", "--wait=false")
-	require.NoError(t, err)
+	out = c.ran(t, "unoffload", "shop", "--wait=false")
 	require.Equal(t, "namespace shop: its offloading is deleted\n", out)
-	_, err = c.run(t, "offload", "namespace")
-	require.ErrorContains(t, err, "liqod offload namespace needs the name of a namespace")
+	require.ErrorContains(t, errOf(c.run(t, "offload", "namespace")), "liqod offload namespace needs the name of a namespace")
 }
 
 func TestKubeconfigThatIsMissing(t *testing.T) {
@@ -155,8 +145,7 @@ func TestKubeconfigThatIsMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tc.variable)
 			c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
-			_, err := execute(t, c, tc.args...)
-			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, errOf(execute(t, c, tc.args...)), tc.says)
 		})
 	}
 }
@@ -221,8 +210,7 @@ func TestTimeoutOfEachRead(t *testing.T) {
 	require.EqualError(t, err, "the other cluster is milan, and not turin (--remote-context, --remote-kubeconfig)")
 	_, err = execute(t, c, "peer", "--kubeconfig", rome, "--remote-kubeconfig", rome)
 	require.ErrorContains(t, err, "both kubeconfigs lead to cluster rome")
-	_, err = execute(t, c, "peer", "--kubeconfig", rome, "--remote-kubeconfig", writeKubeconfig(t, serving(t, "")))
-	require.ErrorContains(t, err, "or it is not the cluster that you mean (--remote-context, --remote-kubeconfig)")
+	require.ErrorContains(t, errOf(execute(t, c, "peer", "--kubeconfig", rome, "--remote-kubeconfig", writeKubeconfig(t, serving(t, "")))), "or it is not the cluster that you mean (--remote-context, --remote-kubeconfig)")
 }
 
 // A cluster that falls silent during the end of a peering is named.
@@ -230,7 +218,7 @@ func TestUnpeerSaysWhoIsSilent(t *testing.T) {
 	t.Parallel()
 	rome, milan := installation(t, "rome"), installation(t, "milan")
 	for c, id := range map[*cluster]string{rome: "milan", milan: "rome"} {
-		require.NoError(t, c.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}))
+		c.add(t, foreignCluster(id))
 	}
 	milan.liqod.PrependReactor("get", "foreignclusters", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewTimeoutError("etcd is away", 1)

@@ -47,10 +47,8 @@ func TestOfferListIsAList(t *testing.T) {
 	t.Parallel()
 	c := newCluster()
 	for want := range 2 {
-		out, err := c.run(t, "offer", "list", "-o", "json")
-		require.NoError(t, err)
-		list, err := runtime.Decode(unstructured.UnstructuredJSONScheme, []byte(out))
-		require.NoError(t, err)
+		out := c.ran(t, "offer", "list", "-o", "json")
+		list := must(runtime.Decode(unstructured.UnstructuredJSONScheme, []byte(out)))
 		require.Equal(t, "v1, Kind=List", list.GetObjectKind().GroupVersionKind().String()[len("/"):])
 		require.Len(t, list.(*unstructured.UnstructuredList).Items, want)
 		for _, o := range list.(*unstructured.UnstructuredList).Items {

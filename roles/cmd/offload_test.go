@@ -12,7 +12,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -133,8 +132,7 @@ func TestOffloadAgain(t *testing.T) {
 // What no flag names stays as it is.
 func TestOffloadKeeps(t *testing.T) {
 	t.Parallel()
-	milan, err := nodeSelector([]string{"liqo.io/remote-cluster-id=milan"})
-	require.NoError(t, err)
+	milan := must(nodeSelector([]string{"liqo.io/remote-cluster-id=milan"}))
 	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) {
 		o.Spec = offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote, ClusterSelector: milan,
 			NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "store"}
@@ -154,8 +152,7 @@ func TestOffloadKeeps(t *testing.T) {
 		}, "offloading is changed (LocalAndRemote)"},
 		{[]string{"-l", ""}, func(s *offloadingv1beta1.NamespaceOffloadingSpec) { s.ClusterSelector = corev1.NodeSelector{} }, "offloading is changed (LocalAndRemote)"},
 	} {
-		out, err := c.run(t, append([]string{"offload", "shop", "--wait=false"}, tc.args...)...)
-		require.NoError(t, err)
+		out := c.ran(t, append([]string{"offload", "shop", "--wait=false"}, tc.args...)...)
 		require.Equal(t, "namespace shop: "+tc.says+"\n", out)
 		tc.change(&want)
 		require.Equal(t, want, c.offloading(t).Spec)
@@ -170,16 +167,14 @@ func TestOffloadEndsPods(t *testing.T) {
 		args []string
 		want string
 	}{{[]string{"-l", "a=b", "--end-pods"}, "milan,turin"}, {[]string{"-l", "a=c"}, ""}} {
-		_, err := c.run(t, append([]string{"offload", "shop", "--wait=false"}, tc.args...)...)
-		require.NoError(t, err)
+		c.ran(t, append([]string{"offload", "shop", "--wait=false"}, tc.args...)...)
 		require.Equal(t, tc.want, c.offloading(t).Annotations["liqo.io/end-pods-in"])
 	}
 }
 
 func TestOffloadOfWhatIsNotThere(t *testing.T) {
 	t.Parallel()
-	_, err := newCluster().run(t, "offload", "namespace", "market")
-	require.EqualError(t, err, "there is no namespace market in this cluster: make it first (kubectl create namespace market)")
+	require.EqualError(t, errOf(newCluster().run(t, "offload", "namespace", "market")), "there is no namespace market in this cluster: make it first (kubectl create namespace market)")
 }
 
 // A cluster without liqod's kinds answers in its own way.
@@ -190,11 +185,9 @@ func TestNotInstalled(t *testing.T) {
 		return true, nil, apierrors.NewGenericServerResponse(404, action.GetVerb(), action.GetResource().GroupResource(), "offloading", "404 page not found", 0, true)
 	})
 	for _, args := range [][]string{{"offload", "namespace", "shop"}, {"unoffload", "namespace", "shop"}} {
-		_, err := c.run(t, args...)
-		require.ErrorContains(t, err, "liqod is not installed in this cluster")
+		require.ErrorContains(t, errOf(c.run(t, args...)), "liqod is not installed in this cluster")
 	}
-	out, err := c.run(t, "check")
-	require.Equal(t, ExitProblem, code(err))
+	out := c.fails(t, ExitProblem, "", "check")
 	require.Contains(t, out, "✘ CRDs: the API server lacks addresspools")
 }
 
@@ -210,8 +203,7 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	out, err := c.run(t, "offload", "namespace", "shop")
-	require.NoError(t, err)
+	out := c.ran(t, "offload", "namespace", "shop")
 	require.Contains(t, out, "waiting for the API server: ")
 	require.Contains(t, out, "namespace shop: offloaded")
 }
@@ -278,31 +270,24 @@ func TestUnoffload(t *testing.T) {
 func TestStatusReads(t *testing.T) {
 	t.Parallel()
 	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }),
-		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
-	c.core.PrependReactor("list", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(corev1.Resource("daemonsets"), "", nil)
-	})
+		foreignCluster("milan"))
+	c.forbid("list", "daemonsets")
 	// A pod that milan runs here, on a virtual node: it is found twice.
 	kubetest.Create(t, c.core.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "turin", Labels: map[string]string{
 		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}})
 	kubetest.Create(t, c.core.CoreV1().Pods("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{
 		offloadingv1beta1.OriginLabel: "milan", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}})
-	out, err := c.run(t, "status", "-o", "json")
-	require.Equal(t, ExitProblem, code(err))
+	out := c.fails(t, ExitProblem, "", "status", "-o", "json")
 	require.Contains(t, out, `"namespaces": 0,
         "pods": 1
 `)
-	out, err = c.run(t, "status")
+	out, err := c.run(t, "status")
 	require.Equal(t, ExitProblem, code(err), "there is no controller")
 	require.Contains(t, out, "milan: 0 pods")
-	out, err = c.run(t, "check", "-n", "elsewhere")
-	require.Equal(t, ExitProblem, code(err))
+	out = c.fails(t, ExitProblem, "", "check", "-n", "elsewhere")
 	require.Contains(t, out, "namespace elsewhere has no Deployment of it")
-	out, err = c.run(t, "check", "-o", "yaml")
-	require.Equal(t, ExitProblem, code(err))
+	out = c.fails(t, ExitProblem, "", "check", "-o", "yaml")
 	require.Contains(t, out, "health: problem\n")
 	require.Contains(t, out, "may not read DaemonSets")
-	_, err = c.run(t, "status", "genoa")
-	require.ErrorContains(t, err, `there is no peer "genoa": the only peer is milan`)
-	require.Equal(t, ExitUnknown, code(err))
+	c.fails(t, ExitUnknown, `there is no peer "genoa": the only peer is milan`, "status", "genoa")
 }

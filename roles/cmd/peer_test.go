@@ -56,12 +56,10 @@ func TestPeer(t *testing.T) {
 	t.Parallel()
 	rome, milan := installation(t, "rome"), provider(t)
 	milan.configure(t, "authentication: {url: \"https://auth.milan.example\"}")
-	said, err := both(t, rome, milan, "peer", "--remote-context=milan", "--cpu=4", "--pod-cidr=10.42.0.0/16", "--wait=false")
-	require.NoError(t, err)
+	said := must(both(t, rome, milan, "peer", "--remote-context=milan", "--cpu=4", "--pod-cidr=10.42.0.0/16", "--wait=false"))
 	require.Equal(t, "rome: the capacity of cluster milan is asked for\n", said)
 	secret := kubetest.Get(t, rome.core.CoreV1().Secrets("liqod"), "peer-milan-token")
-	token, err := trust.ParseToken(string(secret.Data["token"]))
-	require.NoError(t, err)
+	token := must(trust.ParseToken(string(secret.Data["token"])))
 	require.Equal(t, "milan https://auth.milan.example", token.ClusterID+" "+token.AuthURL)
 	record := milan.record(t, token.ID)
 	require.Equal(t, "rome", record.ClusterID, "nobody else may use the token")
@@ -69,21 +67,18 @@ func TestPeer(t *testing.T) {
 	require.False(t, record.Expiration.IsZero())
 
 	for id, c := range map[string]*cluster{"rome": milan, "milan": rome} {
-		require.NoError(t, c.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-" + id, Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}}))
+		c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-" + id, Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}})
 	}
 	kubetest.Create(t, rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), &offloadingv1beta1.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}})
-	require.NoError(t, milan.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}))
-	said, err = both(t, rome, milan, "unpeer", "milan")
-	require.NoError(t, err)
+	milan.add(t, foreignCluster("rome"))
+	said = must(both(t, rome, milan, "unpeer", "milan"))
 	require.Contains(t, said, "rome: virtual node milan: it is being drained\nrome: namespace liqo-tenant-milan is being removed\n")
 	require.Contains(t, said, "rome: nothing of the peering with cluster milan is left, but data in volumes is kept (liqod storage list); in that cluster, its people end the other half: liqod unpeer rome\n")
-	said, err = both(t, rome, milan, "unpeer", "milan", "--remote-context=milan")
-	require.NoError(t, err)
+	said = must(both(t, rome, milan, "unpeer", "milan", "--remote-context=milan"))
 	require.Contains(t, said, "milan: ForeignCluster rome is being removed\n")
 	require.Contains(t, said, "nothing of the peering of rome and milan is left, but data in volumes is kept: liqod storage list\n")
-	list := kubetest.List(t, milan.core.CoreV1().Namespaces(), metav1.ListOptions{LabelSelector: "liqo.io/tenant-namespace"})
-	require.Empty(t, list.Items)
+	require.Empty(t, kubetest.List(t, milan.core.CoreV1().Namespaces(), metav1.ListOptions{LabelSelector: "liqo.io/tenant-namespace"}).Items)
 }
 
 func TestPeerRefuses(t *testing.T) {
@@ -133,8 +128,7 @@ func (c *cluster) writes() (out []string) {
 
 func token(t *testing.T, clusterID string) string {
 	t.Helper()
-	token, err := trust.NewToken("https://milan.example:8443", clusterID, strings.Repeat("0", 64))
-	require.NoError(t, err)
+	token := must(trust.NewToken("https://milan.example:8443", clusterID, strings.Repeat("0", 64)))
 	return token.String()
 }
 
@@ -169,8 +163,7 @@ func TestPeerByToken(t *testing.T) {
 	kubetest.Create(t, rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), &offloadingv1beta1.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}})
 	args := []string{"peer", "--token", given, "--name=Milano", "--cpu=4", "--storage-class=fast", "--pod-cidr=10.42.0.0/16"}
-	said, err := rome.run(t, args...)
-	require.NoError(t, err)
+	said := rome.ran(t, args...)
 	require.Contains(t, said, "rome: the capacity of cluster milan is asked for\n")
 	require.Contains(t, said, "identity: no answer "+mark(t, given)+"\n")
 	require.Contains(t, said, "identity: this cluster is user x of cluster milan\n")
@@ -184,28 +177,24 @@ func TestPeerByToken(t *testing.T) {
 		Request: corev1beta1.CapacityRequest{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}, StorageClasses: []string{"fast"}},
 	}, fc.Spec)
 
-	require.NoError(t, rome.liqod.Tracker().Add(&sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
-		Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "milan", Accepts: &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustStrict}}}))
+	rome.add(t, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "milan", Accepts: &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustStrict}}})
 	before := len(rome.writes())
-	said, err = rome.run(t, "peer", "--token", given)
-	require.NoError(t, err)
+	said = rome.ran(t, "peer", "--token", given)
 	require.Len(t, rome.writes(), before, "asked for again nothing is written")
 	require.Contains(t, lastLine(said), "cluster milan: it trusts this cluster as another organisation, and leaves out")
 	require.Contains(t, lastLine(said), "--trust=Organisation")
 
-	said, err = rome.run(t, "unpeer", "milan")
-	require.NoError(t, err, said)
-	_, err = rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
+	said = rome.ran(t, "unpeer", "milan")
+	_, err := rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
-	fcs := kubetest.List(t, rome.liqod.CoreV1beta1().ForeignClusters())
-	require.Empty(t, fcs.Items)
+	require.Empty(t, kubetest.List(t, rome.liqod.CoreV1beta1().ForeignClusters()).Items)
 }
 
 // mark is the text by which a condition says that it is about a token.
 func mark(t *testing.T, text string) string {
 	t.Helper()
-	token, err := trust.ParseToken(text)
-	require.NoError(t, err)
+	token := must(trust.ParseToken(text))
 	return token.Mark()
 }
 
@@ -213,8 +202,7 @@ func TestPeerByTokenThatIsRefused(t *testing.T) {
 	t.Parallel()
 	rome, given := installation(t, "rome"), token(t, "milan")
 	rome.says([]metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonTokenRefused, "make another "+mark(t, given))})
-	_, err := rome.run(t, "peer", "--token", given)
-	require.EqualError(t, err, "cluster milan cannot be used: identity: make another "+mark(t, given))
+	require.EqualError(t, errOf(rome.run(t, "peer", "--token", given)), "cluster milan cannot be used: identity: make another "+mark(t, given))
 }
 
 // A refusal of an earlier token is no answer to this one: it is neither printed nor the end.
@@ -247,13 +235,10 @@ func TestPeerBothWays(t *testing.T) {
 	t.Parallel()
 	milan := installation(t, "milan")
 	args := []string{"peer", "--token", token(t, "turin"), "--wait=false", "--both-ways"}
-	_, err := milan.run(t, args...)
-	require.ErrorContains(t, err, "set authentication.url of the chart")
-	fcs := kubetest.List(t, milan.liqod.CoreV1beta1().ForeignClusters())
-	require.Empty(t, fcs.Items)
+	require.ErrorContains(t, errOf(milan.run(t, args...)), "set authentication.url of the chart")
+	require.Empty(t, kubetest.List(t, milan.liqod.CoreV1beta1().ForeignClusters()).Items)
 	milan.configure(t, "authentication: {url: \"https://milan.example:8443\"}")
-	_, err = milan.run(t, args...)
-	require.NoError(t, err)
+	milan.ran(t, args...)
 	fc := kubetest.Get(t, milan.liqod.CoreV1beta1().ForeignClusters(), "turin")
 	require.Equal(t, corev1beta1.PeeringYes, fc.Spec.IncomingPeeringEnabled)
 }
@@ -262,15 +247,13 @@ func TestUnpeerByForce(t *testing.T) {
 	t.Parallel()
 	rome := installation(t, "rome")
 	rome.says([]metav1.Condition{is(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "silent")})
-	_, err := rome.run(t, "peer", "--token", token(t, "milan"), "--wait=false")
-	require.NoError(t, err)
+	rome.ran(t, "peer", "--token", token(t, "milan"), "--wait=false")
 	kubetest.Create(t, rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), &offloadingv1beta1.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}})
 	for pod, node := range map[string]string{"there": "milan", "here": "rome-1"} {
 		kubetest.Create(t, rome.core.CoreV1().Pods("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: corev1.PodSpec{NodeName: node}})
 	}
-	said, err := rome.run(t, "unpeer", "milan", "--force")
-	require.NoError(t, err, said)
+	rome.ran(t, "unpeer", "milan", "--force")
 	pods := kubetest.List(t, rome.core.CoreV1().Pods("shop"))
 	require.Len(t, pods.Items, 1)
 	require.Equal(t, "here", pods.Items[0].Name)

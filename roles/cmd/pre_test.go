@@ -27,7 +27,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
@@ -38,8 +37,7 @@ import (
 func TestPreNumbers(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {
-		text, err := os.ReadFile("../../" + path)
-		require.NoError(t, err)
+		text := must(os.ReadFile("../../" + path))
 		return string(text)
 	}
 	require.Contains(t, read("charts/liqod/Chart.yaml"), `kubeVersion: ">=`+report.OldestKubernetes+`-0"`)
@@ -50,8 +48,7 @@ func TestPreNumbers(t *testing.T) {
 // Every kind that the chart has is asked for.
 func TestPreKnowsTheKindsOfTheChart(t *testing.T) {
 	t.Parallel()
-	files, err := os.ReadDir("../../charts/liqod/templates")
-	require.NoError(t, err)
+	files := must(os.ReadDir("../../charts/liqod/templates"))
 	known := map[string]bool{}
 	for _, a := range append(core, apis...) {
 		known[a.group+" "+a.resource] = true
@@ -60,8 +57,7 @@ func TestPreKnowsTheKindsOfTheChart(t *testing.T) {
 		if f.IsDir() {
 			continue
 		}
-		text, err := os.ReadFile("../../charts/liqod/templates/" + f.Name())
-		require.NoError(t, err)
+		text := must(os.ReadFile("../../charts/liqod/templates/" + f.Name()))
 		group := ""
 		for line := range strings.Lines(string(text)) {
 			line = strings.TrimSpace(line)
@@ -140,9 +136,6 @@ func TestPreJudges(t *testing.T) {
 		"a node down":      {func(p *preflight) { p.snap.Nodes[0].Status.Conditions = nil }, report.Warning, "‼ Nodes: not Ready: n1"},
 		"a node without":   {func(p *preflight) { p.snap.Nodes[0].Spec.PodCIDR = "" }, report.Warning, "‼ Pod addresses: nodes have no podCIDR: n1."},
 		"unread":           {func(p *preflight) { p.snap.Unread["Nodes"] = errors.New("forbidden") }, report.Unknown, "? Nodes: cannot be read: forbidden"},
-		"unread webhooks":  {func(p *preflight) { p.snap.Unread["MutatingWebhookConfigurations"] = errors.New("no") }, report.Unknown, "? MutatingWebhookConfigurations: cannot be read: no"},
-		"unread services":  {func(p *preflight) { p.snap.Unread["Services"] = errors.New("no") }, report.Unknown, "? Services: cannot be read: no"},
-		"unread pods":      {func(p *preflight) { p.snap.Unread["Pods"] = errors.New("no") }, report.Unknown, "? Pods: cannot be read: no"},
 		"rights not asked": {func(p *preflight) { p.snap.Unread["your rights"] = errors.New("no") }, report.Unknown, "? your rights: cannot be read: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,6 +143,7 @@ func TestPreJudges(t *testing.T) {
 			p := fit()
 			tc.change(p)
 			findings := p.judge()
+			requireIDs(t, findings)
 			require.Contains(t, report.CheckText(findings), tc.says)
 			require.Equal(t, tc.level, report.Worst(findings))
 		})
@@ -191,8 +185,7 @@ func TestPreReads(t *testing.T) {
 	t.Parallel()
 	c := bare(t)
 	c.may("*")
-	out, err := c.run(t, "check", "--pre")
-	require.NoError(t, err, out)
+	out := c.ran(t, "check", "--pre")
 	require.Contains(t, out, "Before the installation\n  ✔ Kubernetes: v1.34.1\n  ✔ APIs: ")
 	require.Contains(t, out, "✔ Rights: you may create all objects of the chart")
 	require.Contains(t, out, "✔ Webhooks: ")
@@ -202,8 +195,7 @@ func TestPreReads(t *testing.T) {
 
 	c = bare(t)
 	c.may("create configmaps", "create namespaces")
-	out, err = c.run(t, "check", "--pre")
-	require.Equal(t, ExitProblem, code(err))
+	out = c.fails(t, ExitProblem, "", "check", "--pre")
 	require.Contains(t, out, "✘ Rights: you may not: create resourcequotas, create serviceaccounts, create services, create daemonsets, ")
 	require.Contains(t, out, ", escalate clusterroles\n")
 }
@@ -213,22 +205,19 @@ func TestPreRecognisesThePlugin(t *testing.T) {
 	t.Parallel()
 	c := bare(t)
 	c.may("*")
-	out, err := c.run(t, "check", "--pre")
-	require.NoError(t, err, out)
+	out := c.ran(t, "check", "--pre")
 	require.Contains(t, out, "✔ Network plugin: no plugin that needs settings of liqod was recognised")
 	in := metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium"}
-	require.NoError(t, c.core.Tracker().Add(&appsv1.DaemonSet{ObjectMeta: in}))
+	c.add(t, &appsv1.DaemonSet{ObjectMeta: in})
 	in.Name = "cilium-config"
-	require.NoError(t, c.core.Tracker().Add(&corev1.ConfigMap{ObjectMeta: in, Data: map[string]string{"ipam": "kubernetes", "enable-bpf-masquerade": "true"}}))
-	out, err = c.run(t, "check", "--pre")
-	require.NoError(t, err, out)
+	c.add(t, &corev1.ConfigMap{ObjectMeta: in, Data: map[string]string{"ipam": "kubernetes", "enable-bpf-masquerade": "true"}})
+	out = c.ran(t, "check", "--pre")
 	require.Contains(t, out, "‼ Network plugin Cilium: DaemonSet kube-system/cilium is there.")
 	require.Contains(t, out, "set bpf.hostLegacyRouting=true in Cilium's chart; set bpf.masquerade=false in Cilium's chart")
 	c.core.PrependReactor("get", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return a.GetNamespace() == "kube-system", nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
 	})
-	out, err = c.run(t, "check", "--pre")
-	require.Equal(t, ExitUnknown, code(err))
+	out = c.fails(t, ExitUnknown, "", "check", "--pre")
 	require.Contains(t, out, "? ConfigMap kube-system/cilium-config: cannot be read: ")
 }
 
@@ -242,22 +231,21 @@ func TestPreFindsDeadWebhooks(t *testing.T) {
 	at := func(service string) admissionregistrationv1.WebhookClientConfig {
 		return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "policy", Name: service}}
 	}
-	require.NoError(t, c.core.Tracker().Add(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{
+	c.add(t, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{
 		{Name: "dead", ClientConfig: at("gone"), Rules: rule("", "pods")},
 		{Name: "lenient", ClientConfig: at("gone"), Rules: rule("", "pods"), FailurePolicy: ptr.To(admissionregistrationv1.Ignore)},
 		{Name: "elsewhere", ClientConfig: at("gone"), Rules: rule("apps", "deployments")},
 		{Name: "by-url", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://policy.example")}, Rules: rule("", "pods")},
-	}}))
-	require.NoError(t, c.core.Tracker().Add(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionregistrationv1.MutatingWebhook{
+	}})
+	c.add(t, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionregistrationv1.MutatingWebhook{
 		{Name: "alive", ClientConfig: at("server"), Rules: rule("*", "*")},
 		{Name: "not-ready", ClientConfig: at("starting"), Rules: rule("*", "*/*"), FailurePolicy: ptr.To(admissionregistrationv1.Fail)},
-	}}))
+	}})
 	for name, ready := range map[string]bool{"server": true, "starting": false} {
-		require.NoError(t, c.core.Tracker().Add(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "policy", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready)}}}}))
+		c.add(t, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "policy", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready)}}}})
 	}
-	out, err := c.run(t, "check", "--pre")
-	require.Equal(t, ExitProblem, code(err))
+	out := c.fails(t, ExitProblem, "", "check", "--pre")
 	require.Equal(t, 2, strings.Count(out, "✘"), out)
 	require.Contains(t, out, "✘ Webhook v/dead: ")
 	require.Contains(t, out, "✘ Webhook m/not-ready: ")
@@ -266,14 +254,9 @@ func TestPreFindsDeadWebhooks(t *testing.T) {
 func TestPreWithoutRightsToRead(t *testing.T) {
 	t.Parallel()
 	c := bare(t)
-	c.core.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
-	})
-	c.core.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
-	})
-	out, err := c.run(t, "check", "--pre", "-o", "json")
-	require.Equal(t, ExitUnknown, code(err))
+	c.forbid("list", "*")
+	c.forbid("create", "*")
+	out := c.fails(t, ExitUnknown, "", "check", "--pre", "-o", "json")
 	require.Contains(t, out, `"subject": "your rights"`)
 	require.Contains(t, out, `"health": "unknown"`)
 }
@@ -290,8 +273,7 @@ func endpoint(t *testing.T, status int, ahead time.Duration) (trust.Token, *http
 		w.WriteHeader(status)
 	}))
 	pin := serveTLS(t, server)
-	token, err := trust.NewToken(server.URL, "milan", pin)
-	require.NoError(t, err)
+	token := must(trust.NewToken(server.URL, "milan", pin))
 	return token, server
 }
 
@@ -338,22 +320,21 @@ func TestCheckTokenAndTheCluster(t *testing.T) {
 	t.Parallel()
 	good, _ := endpoint(t, http.StatusMethodNotAllowed, 0)
 	rome := installation(t, "rome")
-	require.NoError(t, rome.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}))
-	out, err := rome.run(t, "check", "--token", good.String())
-	require.NoError(t, err)
+	rome.add(t, foreignCluster("milan"))
+	out := rome.ran(t, "check", "--token", good.String())
 	require.Contains(t, out, "‼ This cluster: cluster milan is a peer of cluster rome already: a token replaces its identity only if it was made with --for=rome")
 
 	c := bare(t)
 	c.may("*")
-	out, err = c.run(t, "check", "--token", good.String(), "--pre")
-	require.Equal(t, ExitProblem, code(err))
+	out = c.fails(t, ExitProblem, "", "check", "--token", good.String(), "--pre")
 	require.Contains(t, out, "✘ This cluster: liqod is not installed in it")
 	require.Contains(t, out, "Before the installation\n")
 
 	away := &commands{program: "liqod", every: time.Millisecond, connect: func(*connection) (*clients, error) { return nil, errors.New("no cluster is known") }}
-	out, err = execute(t, away, "check", "--token", good.String())
+	out, err := execute(t, away, "check", "--token", good.String())
 	require.Equal(t, ExitUnknown, code(err))
 	require.Contains(t, out, "? This cluster: it cannot be asked: no cluster is known")
+	requireIDs(t, away.examineToken(t.Context(), &connection{}, good))
 	_, err = execute(t, away, "check", "--token", "liqod1.x")
 	require.ErrorContains(t, err, "a damaged token")
 	require.Equal(t, ExitProblem, code(err))
@@ -363,10 +344,8 @@ func TestCheckTokenAndTheCluster(t *testing.T) {
 // fingerprint of that.
 func serveTLS(t *testing.T, server *httptest.Server) string {
 	t.Helper()
-	ca, err := serve.NewCA("authentication", time.Now(), time.Hour)
-	require.NoError(t, err)
-	serving, err := serve.NewCertificate(ca, []string{"milan.example"}, time.Now(), time.Hour)
-	require.NoError(t, err)
+	ca := must(serve.NewCA("authentication", time.Now(), time.Hour))
+	serving := must(serve.NewCertificate(ca, []string{"milan.example"}, time.Now(), time.Hour))
 	certificate := serving.TLS()
 	certificate.Certificate = append(certificate.Certificate[:1:1], ca.Cert.Raw)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12}

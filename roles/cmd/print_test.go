@@ -25,7 +25,7 @@ func TestPeersDoNotSteerTheTerminal(t *testing.T) {
 		Spec:       sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "rome", ConsumerClusterID: "milan", Approved: true},
 		Status:     sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferRefused, Message: evil},
 	})
-	kubetest.Create(t, rome.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+	rome.add(t, &corev1beta1.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"},
 		Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{is(corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "OfferNotUsed", evil)}},
 	})

@@ -24,8 +24,7 @@ func announce(t *testing.T, kube *fake.Clientset, number int32, change func(*hos
 	say := host.Announcement{Addresses: []string{"192.0.2.13"}}
 	say.Name, say.Number = "gw", number
 	change(&say)
-	text, err := json.Marshal(say)
-	require.NoError(t, err)
+	text := must(json.Marshal(say))
 	gvr := coordinationv1.SchemeGroupVersion.WithResource("leases")
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: host.LeaseName(int(number)), Labels: map[string]string{host.GatewayKey: "true"}, Annotations: map[string]string{host.GatewayKey: string(text)}},

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,17 +41,9 @@ func (c *cluster) withMilan(t *testing.T, change func(*offloadingv1beta1.Virtual
 		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}})
 }
 
-func (c *cluster) add(t *testing.T, objects ...runtime.Object) {
-	t.Helper()
-	for _, obj := range objects {
-		require.NoError(t, c.core.Tracker().Add(obj))
-	}
-}
-
 func (c *cluster) findings(t *testing.T) string {
 	t.Helper()
-	out, err := c.run(t, "status")
-	require.Equal(t, ExitProblem, code(err), out)
+	out := c.fails(t, ExitProblem, "", "status")
 	return out
 }
 
@@ -138,7 +129,7 @@ func (c *cluster) onlyIn(namespace string) {
 		if action.GetNamespace() == namespace || resource == "version" || resource == "namespaces" {
 			return false, nil, nil
 		}
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+		return forbidden(action)
 	}
 	c.core.PrependReactor("*", "*", refuse)
 	c.liqod.PrependReactor("*", "*", refuse)
@@ -150,8 +141,7 @@ func TestStatusOfANamespace(t *testing.T) {
 	c := paint(t).cluster(t)
 	c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "batch"}})
 	c.onlyIn("shop")
-	out, err := c.run(t, "status", "-n", "shop")
-	require.NoError(t, err, out)
+	out := c.ran(t, "status", "-n", "shop")
 	require.Contains(t, out, "Namespace shop of cluster (cluster id unknown): healthy\n")
 	require.Contains(t, out, "milan: 9 pods, turin: 3 pods\n")
 	require.Contains(t, out, "\nNo right to read Deployments of liqod, Leases, the configuration, ResourceOffers, VirtualNodes, Nodes.\n")
@@ -159,8 +149,7 @@ func TestStatusOfANamespace(t *testing.T) {
 
 	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.Now()}, Spec: corev1.PodSpec{NodeName: "milan"},
 		Status: corev1.PodStatus{Phase: corev1.PodPending, Reason: "PodRefused", Message: "privileged"}})
-	out, err = c.run(t, "status", "-n", "shop")
-	require.Equal(t, ExitProblem, code(err))
+	out = c.fails(t, ExitProblem, "", "status", "-n", "shop")
 	require.Contains(t, out, "milan, pods of namespace shop: 1 of 10 pods is refused (PodRefused); the first, web: privileged\n")
 
 	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
@@ -169,16 +158,14 @@ func TestStatusOfANamespace(t *testing.T) {
 	out, _ = c.run(t, "status", "-n", "shop")
 	require.Contains(t, out, "PersistentVolumeClaim data ", "the claims are read too")
 
-	out, err = c.run(t, "status", "-n", "batch")
-	require.Equal(t, ExitUnknown, code(err))
+	out = c.fails(t, ExitUnknown, "", "status", "-n", "batch")
 	require.Contains(t, out, "? rights: no right to read NamespaceOffloadings of namespace batch\n")
 	require.Contains(t, out, "? rights: no right to read Pods of namespace batch\n")
 	require.NotContains(t, out, "not offloaded")
-	_, err = c.run(t, "status", "-n", "nowhere")
+	_, err := c.run(t, "status", "-n", "nowhere")
 	require.EqualError(t, err, "there is no namespace nowhere in this cluster")
 	require.Equal(t, ExitUnknown, code(err))
-	_, err = c.run(t, "status", "-n", "shop", "milan")
-	require.Equal(t, ExitUsage, code(err))
+	c.fails(t, ExitUsage, "", "status", "-n", "shop", "milan")
 }
 
 // TestStatusOfANamespaceByAnAdministrator: what an administrator may read places the pods, and the
@@ -187,39 +174,18 @@ func TestStatusOfANamespaceByAnAdministrator(t *testing.T) {
 	t.Parallel()
 	c := paint(t).cluster(t)
 	c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
-	out, err := c.run(t, "status", "-n", "shop")
-	require.NoError(t, err, out)
+	out := c.ran(t, "status", "-n", "shop")
 	require.Contains(t, out, "Namespace shop of cluster rome: healthy\n")
 	require.NotContains(t, out, "No right")
 	require.NotContains(t, out, "PEER")
-	out, err = c.run(t, "status", "-n", "liqod")
-	require.NoError(t, err, out)
+	out = c.ran(t, "status", "-n", "liqod")
 	require.Contains(t, out, "Cluster rome: healthy\n")
 	c.add(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "liqod"}, Data: map[string]string{"config.yaml": "clusterID: rome\n"}})
 	out, _ = c.run(t, "status", "-n", "shop")
 	require.Contains(t, out, "Namespace shop of cluster rome: healthy\n", "a ConfigMap of the namespace does not make it that of liqod")
 	c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
-	out, err = c.run(t, "status", "-n", "empty")
-	require.NoError(t, err)
+	out = c.ran(t, "status", "-n", "empty")
 	require.Equal(t, "Namespace empty of cluster rome: healthy\n\nThe namespace is not offloaded.\n", out)
-}
-
-// console is an output that tests read while a command writes.
-type console struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.buf.Write(p)
-}
-
-func (c *console) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.buf.String()
 }
 
 // TestWatch: each state is printed once, an API server that goes away is a state, and ending the
@@ -236,9 +202,9 @@ func TestWatch(t *testing.T) {
 		if away {
 			return nil, unknown(errors.New("the API server does not answer"))
 		}
-		return &clients{kube: c.core, liqo: c.liqod, now: time.Now}, nil
+		return c.clients(), nil
 	}}
-	out := &console{}
+	out := &output{}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
@@ -276,8 +242,7 @@ func TestCheckThatWaits(t *testing.T) {
 	require.True(t, strings.HasPrefix(out, "waiting: CRDs; role controller; role webhook"), out)
 	require.Contains(t, out, "✘ role controller: ")
 	require.Equal(t, 1, strings.Count(out, "waiting: "), "an unchanged state is printed once")
-	_, err = c.run(t, "check", "--wait", "5m")
-	require.ErrorContains(t, err, `liqod check takes no arguments: "5m"`, "a value follows =")
+	require.ErrorContains(t, errOf(c.run(t, "check", "--wait", "5m")), `liqod check takes no arguments: "5m"`, "a value follows =")
 
 	looks := 0
 	c = paint(t).cluster(t)
@@ -290,8 +255,7 @@ func TestCheckThatWaits(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	out, err = c.run(t, "check", "--wait")
-	require.NoError(t, err, out)
+	out = c.ran(t, "check", "--wait")
 	require.True(t, strings.HasPrefix(out, "waiting: admission webhook\nwaiting: MutatingWebhookConfigurations\nInstallation\n"), out)
 	require.True(t, strings.HasSuffix(out, "\n1 warning.\n"), out)
 }
@@ -333,7 +297,7 @@ func TestTrustOfTheSetting(t *testing.T) {
 	for config, shown := range map[string]bool{"": false, "sharing: {trust: Strict}\n": false, "sharing: {trust: Organisation}\n": true} {
 		c := installation(t, "milan")
 		c.configure(t, config)
-		kubetest.Create(t, c.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+		c.add(t, &corev1beta1.ForeignCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}})
 		out, _ := c.run(t, "status")
 		require.Equal(t, shown, strings.Contains(out, "Trust in rome: Strict"), "%q: %s", config, out)
@@ -344,7 +308,7 @@ func TestTrustOfTheSetting(t *testing.T) {
 func TestRefusedPackets(t *testing.T) {
 	t.Parallel()
 	c := installation(t, "milan")
-	kubetest.Create(t, c.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+	c.add(t, &corev1beta1.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})
 	kubetest.Create(t, c.liqod.NetworkingV1beta1().Connections("liqo-tenant-rome"), &networkingv1beta1.Connection{
 		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome"}})
@@ -362,8 +326,7 @@ func TestCheckOfAnOpenOverlay(t *testing.T) {
 	t.Parallel()
 	c := installation(t, "milan")
 	c.configure(t, "gateway: {anyOverlaySender: true}\nroute: {anyOverlaySender: true}\n")
-	out, err := c.run(t, "check")
-	require.Equal(t, ExitProblem, code(err), out)
+	out := c.fails(t, ExitProblem, "", "check")
 	require.Contains(t, out, "gateway.anyOverlaySender is true")
 	require.Contains(t, out, "route.anyOverlaySender is true")
 }

@@ -36,8 +36,7 @@ func (c *cluster) configure(t *testing.T, text string) {
 func (c *cluster) record(t *testing.T, id string) trust.Record {
 	t.Helper()
 	secret := kubetest.Get(t, c.core.CoreV1().Secrets("liqod"), "token-"+id)
-	record, err := trust.ReadSecret(secret)
-	require.NoError(t, err)
+	record := must(trust.ReadSecret(secret))
 	return record
 }
 
@@ -50,10 +49,8 @@ func lastLine(said string) string {
 func TestTokenCreate(t *testing.T) {
 	t.Parallel()
 	c := provider(t)
-	said, err := c.run(t, "token", "create", "--url=https://milan.example:8443")
-	require.NoError(t, err)
-	token, err := trust.ParseToken(lastLine(said))
-	require.NoError(t, err)
+	said := c.ran(t, "token", "create", "--url=https://milan.example:8443")
+	token := must(trust.ParseToken(lastLine(said)))
 	require.Equal(t, "milan", token.ClusterID)
 	require.Equal(t, "https://milan.example:8443", token.AuthURL)
 	record := c.record(t, token.ID)
@@ -65,8 +62,7 @@ func TestTokenCreate(t *testing.T) {
 		require.NotContains(t, string(value), token.Secret, key)
 	}
 
-	said, err = c.run(t, "token", "create", "--url=https://milan.example:8443", "--ttl=0", "--uses=0", "--for=rome", "-o", "json")
-	require.NoError(t, err)
+	said = c.ran(t, "token", "create", "--url=https://milan.example:8443", "--ttl=0", "--uses=0", "--for=rome", "-o", "json")
 	var view tokenView
 	require.NoError(t, json.Unmarshal([]byte(said[strings.Index(said, "{"):]), &view))
 	require.Equal(t, trust.Record{ID: view.ID, Hash: c.record(t, view.ID).Hash, ClusterID: "rome"}, c.record(t, view.ID))
@@ -79,14 +75,12 @@ func TestTokenTrust(t *testing.T) {
 	t.Parallel()
 	c := provider(t)
 	create := func(args ...string) []string {
-		said, err := c.run(t, append([]string{"token", "create", "--url=https://milan.example:8443"}, args...)...)
-		require.NoError(t, err)
+		said := c.ran(t, append([]string{"token", "create", "--url=https://milan.example:8443"}, args...)...)
 		return strings.Split(strings.TrimSpace(said), "\n")
 	}
 	requireTrust := func(want corev1beta1.Trust, lines []string) {
 		t.Helper()
-		token, err := trust.ParseToken(lines[len(lines)-1])
-		require.NoError(t, err)
+		token := must(trust.ParseToken(lines[len(lines)-1]))
 		require.Equal(t, want, c.record(t, token.ID).Trust)
 	}
 	lines := create("--trust=Organisation")
@@ -104,20 +98,18 @@ func TestTokenTrust(t *testing.T) {
 		requireTrust(want, lines)
 	}
 
-	kubetest.Create(t, c.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+	c.add(t, &corev1beta1.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}})
 	create("--for=rome", "--trust=Strict")
 	create("--for=rome")
-	_, err := c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--trust=Organisation")
-	require.ErrorContains(t, err, "ForeignCluster rome has spec.trust Strict")
+	require.ErrorContains(t, errOf(c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--trust=Organisation")), "ForeignCluster rome has spec.trust Strict")
 }
 
 // Made for both ways, the other cluster is to be used as soon as it gives an identity.
 func TestTokenBothWays(t *testing.T) {
 	t.Parallel()
 	c := provider(t)
-	_, err := c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--both-ways")
-	require.NoError(t, err)
+	c.ran(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--both-ways")
 	fc := kubetest.Get(t, c.liqod.CoreV1beta1().ForeignClusters(), "rome")
 	require.Equal(t, corev1beta1.ForeignClusterSpec{ClusterID: "rome", OutgoingPeeringEnabled: corev1beta1.PeeringYes}, fc.Spec)
 }
@@ -125,8 +117,7 @@ func TestTokenBothWays(t *testing.T) {
 func TestTokenURL(t *testing.T) {
 	t.Parallel()
 	c := provider(t)
-	_, err := c.run(t, "token", "create")
-	require.ErrorContains(t, err, "--url")
+	require.ErrorContains(t, errOf(c.run(t, "token", "create")), "--url")
 
 	kubetest.Create(t, c.core.CoreV1().Services("liqod"), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
@@ -137,15 +128,12 @@ func TestTokenURL(t *testing.T) {
 		{"authentication: {url: \"https://auth.milan.example\"}", "https://auth.milan.example"},
 	} {
 		c.configure(t, want.config)
-		said, err := c.run(t, "token", "create")
-		require.NoError(t, err)
-		token, err := trust.ParseToken(lastLine(said))
-		require.NoError(t, err)
+		said := c.ran(t, "token", "create")
+		token := must(trust.ParseToken(lastLine(said)))
 		require.Equal(t, want.url, token.AuthURL)
 	}
 	c.configure(t, "authentication: {address: \"\"}")
-	_, err = c.run(t, "token", "create")
-	require.ErrorContains(t, err, "authentication.enabled")
+	require.ErrorContains(t, errOf(c.run(t, "token", "create")), "authentication.enabled")
 }
 
 func TestTokenCreateRefuses(t *testing.T) {
@@ -174,20 +162,17 @@ func TestTokenCreateRefuses(t *testing.T) {
 			require.Equal(t, tc.code, code(err))
 		})
 	}
-	_, err := installation(t, "milan").run(t, "token", "create", "--url=https://milan")
-	require.ErrorContains(t, err, "is the controller running?")
+	require.ErrorContains(t, errOf(installation(t, "milan").run(t, "token", "create", "--url=https://milan")), "is the controller running?")
 }
 
 func TestTokenListAndRevoke(t *testing.T) {
 	t.Parallel()
 	c := provider(t)
-	said, err := c.run(t, "token", "list")
-	require.NoError(t, err)
+	said := c.ran(t, "token", "list")
 	require.Equal(t, "no tokens\n", said)
 	put := func(r trust.Record, uses ...trust.Redemption) {
 		r.Hash = trust.Hash("x")
-		secret, err := trust.WithRedemptions(trust.NewSecret("liqod", r), uses)
-		require.NoError(t, err)
+		secret := must(trust.WithRedemptions(trust.NewSecret("liqod", r), uses))
 		kubetest.Create(t, c.core.CoreV1().Secrets("liqod"), secret)
 	}
 	now := time.Now()
@@ -197,8 +182,7 @@ func TestTokenListAndRevoke(t *testing.T) {
 	put(trust.Record{ID: "d", Uses: 2, Expiration: now.Add(-time.Hour - time.Minute)})
 	put(trust.Record{ID: "e", Uses: 2, Expiration: now.Add(-48 * time.Hour)})
 	put(trust.Record{ID: "f", Uses: 500})
-	said, err = c.run(t, "token", "list")
-	require.NoError(t, err)
+	said = c.ran(t, "token", "list")
 	lines := strings.Split(said, "\n")
 	require.Equal(t, strings.Fields("ID FOR TRUST USES EXPIRES STATE USED BY"), strings.Fields(lines[0]))
 	require.Equal(t, strings.Fields("a any - 1 in 10m good"), strings.Fields(lines[1]))
@@ -206,27 +190,19 @@ func TestTokenListAndRevoke(t *testing.T) {
 	require.Equal(t, strings.Fields("c rome Organisation 1 never used rome"), strings.Fields(lines[3]))
 	require.Equal(t, "expired", strings.Fields(lines[4])[6])
 	require.Contains(t, lines[6], "wrong: ")
-	said, err = c.run(t, "token", "list", "-o", "yaml")
-	require.NoError(t, err)
+	said = c.ran(t, "token", "list", "-o", "yaml")
 	require.Contains(t, said, "usedBy:\n  - paris\n")
 
-	said, err = c.run(t, "token", "create", "--url=https://milan.example")
-	require.NoError(t, err)
+	said = c.ran(t, "token", "create", "--url=https://milan.example")
 	text := lastLine(said)
-	_, err = c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-e", metav1.GetOptions{})
-	require.Error(t, err, "what ended long ago is tidied up")
+	require.Error(t, errOf(c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-e", metav1.GetOptions{})), "what ended long ago is tidied up")
 	kubetest.Get(t, c.core.CoreV1().Secrets("liqod"), "token-d")
-	said, err = c.run(t, "token", "revoke", "a", text)
-	require.NoError(t, err)
+	said = c.ran(t, "token", "revoke", "a", text)
 	require.Contains(t, said, "token a is revoked\n")
-	token, err := trust.ParseToken(text)
-	require.NoError(t, err)
+	token := must(trust.ParseToken(text))
 	for _, id := range []string{"a", token.ID} {
-		_, err = c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+id, metav1.GetOptions{})
-		require.Error(t, err)
+		require.Error(t, errOf(c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+id, metav1.GetOptions{})))
 	}
-	_, err = c.run(t, "token", "revoke", "a")
-	require.ErrorContains(t, err, `no token "a"`)
-	_, err = c.run(t, "token", "revoke")
-	require.Equal(t, ExitUsage, code(err))
+	require.ErrorContains(t, errOf(c.run(t, "token", "revoke", "a")), `no token "a"`)
+	c.fails(t, ExitUsage, "", "token", "revoke")
 }

@@ -4,9 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -18,8 +15,8 @@ import (
 func offloadingAndPeer(t *testing.T) *cluster {
 	t.Helper()
 	c := installation(t, "rome")
-	require.NoError(t, c.liqod.Tracker().Add(existing(func(*offloadingv1beta1.NamespaceOffloading) {})))
-	require.NoError(t, c.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}))
+	c.add(t, existing(func(*offloadingv1beta1.NamespaceOffloading) {}))
+	c.add(t, foreignCluster("milan"))
 	return c
 }
 
@@ -34,8 +31,7 @@ func TestUninstall(t *testing.T) {
 	require.Equal(t, ExitProblem, code(err))
 	require.Empty(t, c.writes())
 
-	out, err := c.run(t, "uninstall", "--end-all")
-	require.NoError(t, err, out)
+	out := c.ran(t, "uninstall", "--end-all")
 	require.Contains(t, out, "namespace shop: its offloading is deleted\n")
 	require.Contains(t, out, "rome: nothing of the peering with cluster milan is left, but data in volumes is kept (liqod storage list); in that cluster, its people end the other half: liqod unpeer rome\n")
 	require.Contains(t, out, "Nothing of a peering is left. Remove the rest in this order:\n\nThe release:\n  helm uninstall liqod -n liqod\n")
@@ -55,24 +51,19 @@ func TestUninstallReads(t *testing.T) {
 		case "version", "resource": // discovery
 			return false, nil, nil
 		}
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+		return forbidden(action)
 	}
 	c.core.PrependReactor("*", "*", forbid)
 	c.liqod.PrependReactor("*", "*", forbid)
-	_, err := c.run(t, "uninstall")
-	require.ErrorContains(t, err, "there is a peer: milan")
-	require.Equal(t, ExitProblem, code(err))
+	c.fails(t, ExitProblem, "there is a peer: milan", "uninstall")
 
 	require.NoError(t, c.liqod.Tracker().Delete(corev1beta1.SchemeGroupVersion.WithResource("foreignclusters"), "", "milan"))
 	require.NoError(t, c.liqod.Tracker().Delete(offloadingv1beta1.SchemeGroupVersion.WithResource("namespaceoffloadings"), "shop", "offloading"))
-	out, err := c.run(t, "uninstall")
-	require.NoError(t, err)
+	out := c.ran(t, "uninstall")
 	require.Contains(t, out, "helm uninstall liqod -n liqod\n")
 
-	c.liqod.PrependReactor("list", "virtualnodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(corev1.Resource("virtualnodes"), "", nil)
-	})
-	_, err = c.run(t, "uninstall")
+	c.forbid("list", "virtualnodes")
+	_, err := c.run(t, "uninstall")
 	require.ErrorContains(t, err, "reading VirtualNodes: ")
 	require.Equal(t, ExitUnknown, code(err), "what cannot be read may be left")
 }

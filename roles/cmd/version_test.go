@@ -10,10 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -37,12 +34,10 @@ func TestVersionOfTheCluster(t *testing.T) {
 	c.add(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-controller"}, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("liqod-controller-0"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NowMicro())}},
 		controller, role("gateway", "0.2.0", "liqod:0.1.0"))
-	out, err := c.run(t, "version")
-	require.NoError(t, err)
+	out := c.ran(t, "version")
 	require.Contains(t, out, ownVersion+"\nCluster rome\nliqod 0.2.0 in namespace liqod, Kubernetes ")
 	require.Contains(t, out, "‼ versions: the controller runs liqod:0.2.0, but role gateway runs liqod:0.1.0, this command has version 0.1.0, and the chart 0.2.0\n")
-	out, err = c.run(t, "version", "-o", "yaml")
-	require.NoError(t, err)
+	out = c.ran(t, "version", "-o", "yaml")
 	require.Contains(t, out, "cluster:\n  cluster: rome\n  findings:\n  - docs: ")
 	require.Contains(t, out, "platform: linux/amd64\nversion: 0.1.0\n")
 	require.Contains(t, out, "    level: ok\n    message: 1 of 1 replica is ready; liqod-controller-0 leads\n    name: controller\n", "the Lease is read before it is judged")
@@ -50,8 +45,7 @@ func TestVersionOfTheCluster(t *testing.T) {
 
 func TestVersionWithoutACluster(t *testing.T) {
 	c := newCluster()
-	out, err := c.run(t, "version", "--client")
-	require.NoError(t, err)
+	out := c.ran(t, "version", "--client")
 	require.Equal(t, ownVersion, out)
 	require.Empty(t, c.core.Actions())
 
@@ -60,7 +54,7 @@ func TestVersionWithoutACluster(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	commands := &commands{program: "liqod", build: Build{"0.1.0", "go1.26", "linux/amd64"}, connect: (*connection).clients, every: time.Millisecond}
-	out, err = execute(t, commands, "version")
+	out, err := execute(t, commands, "version")
 	require.NoError(t, err, "no kubeconfig")
 	require.Equal(t, ownVersion, out)
 	out, err = execute(t, commands, "version", "--kubeconfig", writeKubeconfig(t, closed.URL))
@@ -72,10 +66,7 @@ func TestVersionWithoutACluster(t *testing.T) {
 func TestVersionWithoutRights(t *testing.T) {
 	t.Parallel()
 	c := installation(t, "rome")
-	c.core.PrependReactor("list", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(appsv1.Resource("deployments"), "", nil)
-	})
-	out, err := c.run(t, "version")
-	require.Equal(t, ExitUnknown, code(err))
+	c.forbid("list", "deployments")
+	out := c.fails(t, ExitUnknown, "", "version")
 	require.Contains(t, out, "may not read Deployments of liqod")
 }
