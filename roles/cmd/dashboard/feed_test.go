@@ -65,7 +65,6 @@ func bubble(t *testing.T, source Source, test func(*testing.T, *feed)) {
 
 // The cluster is asked while somebody watches, once for all watchers, and at no other time.
 func TestNobodyWatches(t *testing.T) {
-	t.Parallel()
 	source := &counted{}
 	bubble(t, source, func(t *testing.T, f *feed) {
 		time.Sleep(time.Hour)
@@ -87,7 +86,6 @@ func TestNobodyWatches(t *testing.T) {
 
 // A cluster that does not answer is not waited for without end.
 func TestNoAnswer(t *testing.T) {
-	t.Parallel()
 	bubble(t, &silent{}, func(t *testing.T, f *feed) {
 		got := make(chan View, 100)
 		defer look(f, got)()
@@ -108,7 +106,6 @@ func (silent) Observe(ctx context.Context) (*report.Snapshot, error) {
 
 // After a pause nobody gets the state of before.
 func TestAfterAPause(t *testing.T) {
-	t.Parallel()
 	source := &counted{slow: time.Second}
 	bubble(t, source, func(t *testing.T, f *feed) {
 		got := make(chan View, 100)
@@ -133,7 +130,6 @@ func TestAfterAPause(t *testing.T) {
 
 // While the cluster does not answer, the last state is marked as old.
 func TestOutage(t *testing.T) {
-	t.Parallel()
 	source := &counted{still: still{snapshot: report.Snapshot{ClusterID: "rome"}}}
 	source.down.Store(true)
 	bubble(t, source, func(t *testing.T, f *feed) {
@@ -161,7 +157,6 @@ func TestOutage(t *testing.T) {
 
 // Pages that ask at the same time get one state. One that leaves meanwhile takes it from no other.
 func TestPagesAskAtOnce(t *testing.T) {
-	t.Parallel()
 	source := &counted{}
 	f := &feed{Config: Config{Source: source, Every: time.Hour, Timeout: time.Minute}}
 	left, leave := context.WithCancel(t.Context())

@@ -36,20 +36,17 @@ liqod_consumer_refused_total{consumer="turin",reason="Quota"} 3
 `
 
 func TestCountersInMetrics(t *testing.T) {
-	t.Parallel()
-	have, err := countersIn([]byte(metricsOfAGateway))
-	require.NoError(t, err)
+	have := must(countersIn([]byte(metricsOfAGateway)))
 	require.Equal(t, map[string]counters{
 		"milan": {sentBytes: 120, receivedBytes: 7, probesSent: 10, probesLost: 1, probesAnswered: 9, probeSeconds: 0.018},
 		"turin": {requestsRefused: 5},
 	}, have)
-	_, err = countersIn([]byte("{"))
+	_, err := countersIn([]byte("{"))
 	require.Error(t, err)
 }
 
 // A process that has started again counts from 0; one that is new counts from the next reading on.
 func TestSince(t *testing.T) {
-	t.Parallel()
 	of := func(sent float64) map[string]counters { return map[string]counters{"milan": {sentBytes: sent}} }
 	before := &reading{at: now, pods: map[string]map[string]counters{"a": of(100), "b": of(1000), "gone": of(5)}}
 	r := &reading{at: now.Add(10 * time.Second), pods: map[string]map[string]counters{"a": of(150), "b": of(30), "new": of(900)}}
@@ -64,15 +61,13 @@ func TestSince(t *testing.T) {
 }
 
 func TestTraffic(t *testing.T) {
-	t.Parallel()
 	p := shop()
 	p.Connections = []networkingv1beta1.Connection{{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"},
 		Status: networkingv1beta1.ConnectionStatus{Latency: &networkingv1beta1.Latency{Value: "40ms", Timestamp: metav1.NewTime(now)}}}}
 	p.ForeignClusters = append(p.ForeignClusters, corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin"}}, corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "paris"}})
 	require.Equal(t, []Traffic{{Peer: "milan", Latency: "40ms", Measured: now}}, view(p).Traffic, "without metrics")
 	p.before = &reading{at: now, pods: map[string]map[string]counters{"a": {}}}
-	of, err := countersIn([]byte(metricsOfAGateway))
-	require.NoError(t, err)
+	of := must(countersIn([]byte(metricsOfAGateway)))
 	p.counted = &reading{at: now.Add(10 * time.Second), pods: map[string]map[string]counters{"a": of}}
 	require.Equal(t, []Traffic{
 		{Peer: "milan", Sent: "12 B/s", Received: "0.7 B/s", Latency: "2ms", Lost: "10 %"},
@@ -85,7 +80,6 @@ func TestTraffic(t *testing.T) {
 
 // Metrics that cannot be read change no health: the section of them says so.
 func TestMeasure(t *testing.T) {
-	t.Parallel()
 	pod := func(labels map[string]string) corev1.Pod {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "p", Labels: labels}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	}
@@ -102,7 +96,6 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestHosted(t *testing.T) {
-	t.Parallel()
 	p := shop()
 	p.Maps = []offloadingv1beta1.NamespaceMap{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginIDLabel: "paris", offloadingv1beta1.ReplicatedLabel: "true"}},
 		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"a": {RemoteNamespace: "a-paris", Phase: offloadingv1beta1.MappingAccepted}}}}}

@@ -18,6 +18,14 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
+// must returns the result of a call that does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // still is a source that always answers the same.
 type still struct {
 	snapshot report.Snapshot
@@ -48,8 +56,7 @@ func (s *still) Metrics(context.Context, *corev1.Pod) ([]byte, error) {
 // served runs a server until the test ends.
 func served(t *testing.T, source Source) (server *Server, base, token string) {
 	t.Helper()
-	server, err := Listen(t.Context(), Config{Source: source, Every: time.Second, Timeout: time.Minute})
-	require.NoError(t, err)
+	server = must(Listen(t.Context(), Config{Source: source, Every: time.Second, Timeout: time.Minute}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
@@ -64,14 +71,12 @@ func served(t *testing.T, source Source) (server *Server, base, token string) {
 
 func ask(t *testing.T, method, url, host string, header http.Header) *http.Response {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
-	require.NoError(t, err)
+	request := must(http.NewRequestWithContext(t.Context(), method, url, http.NoBody))
 	request.Host = host
 	for key, values := range header {
 		request.Header[key] = values
 	}
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
-	require.NoError(t, err)
+	answer := must((&http.Transport{DisableKeepAlives: true}).RoundTrip(request))
 	t.Cleanup(func() { _ = answer.Body.Close() })
 	return answer
 }
@@ -81,7 +86,6 @@ func bearer(token string) http.Header { return http.Header{"Authorization": {"Be
 // A site that a browser visits can name this server, by its own name (DNS rebinding) or by the
 // address, and learns nothing.
 func TestStrangersAreRefused(t *testing.T) {
-	t.Parallel()
 	_, base, token := served(t, &still{})
 	own := strings.TrimPrefix(base, "http://")
 	for name, tc := range map[string]struct {
@@ -116,7 +120,6 @@ func TestStrangersAreRefused(t *testing.T) {
 		"the folder":                     {"GET", "/page/index.html", own, nil, 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			answer := ask(t, tc.method, base+tc.path, tc.host, tc.header)
 			require.Equal(t, tc.want, answer.StatusCode)
 			for key := range answer.Header {
@@ -128,8 +131,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			require.NotContains(t, answer.Header.Get("Content-Security-Policy"), "unsafe")
 			require.Equal(t, "nosniff", answer.Header.Get("X-Content-Type-Options"))
 			require.Equal(t, "no-store", answer.Header.Get("Cache-Control"))
-			body, err := io.ReadAll(answer.Body)
-			require.NoError(t, err)
+			body := must(io.ReadAll(answer.Body))
 			require.NotContains(t, string(body), token)
 		})
 	}
@@ -137,20 +139,16 @@ func TestStrangersAreRefused(t *testing.T) {
 
 // Only this machine reaches the port, and no two runs have the same token.
 func TestListen(t *testing.T) {
-	t.Parallel()
-	server, err := Listen(t.Context(), Config{})
-	require.NoError(t, err)
+	server := must(Listen(t.Context(), Config{}))
 	t.Cleanup(func() { _ = server.Close() })
 	require.Regexp(t, `^http://127\.0\.0\.1:\d+/#token=[A-Z2-7]{26,}$`, server.URL())
-	other, err := Listen(t.Context(), Config{})
-	require.NoError(t, err)
+	other := must(Listen(t.Context(), Config{}))
 	t.Cleanup(func() { _ = other.Close() })
 	require.NotEqual(t, server.token, other.token)
 }
 
 // The page loads nothing from elsewhere, and its script makes no markup of texts.
 func TestThePageIsSelfContained(t *testing.T) {
-	t.Parallel()
 	for path := range files {
 		data, err := page.ReadFile("page/" + path)
 		require.NoError(t, err, path)
@@ -162,7 +160,6 @@ func TestThePageIsSelfContained(t *testing.T) {
 }
 
 func TestState(t *testing.T) {
-	t.Parallel()
 	_, base, token := served(t, &still{snapshot: report.Snapshot{ClusterID: "rome"}})
 	for range 2 {
 		answer := ask(t, http.MethodGet, base+"/state", "localhost", bearer(token))
@@ -180,7 +177,6 @@ func TestState(t *testing.T) {
 
 // The cluster may take longer to answer than a browser may.
 func TestASlowCluster(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{feed: &feed{Config: Config{Source: &counted{slow: 2 * slowest}, Timeout: time.Hour}}, token: "t"}
 		w := &patient{ResponseRecorder: httptest.NewRecorder()}

@@ -23,7 +23,6 @@ import (
 )
 
 func TestText(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct{ in, want string }{
 		"plain":       {"all is well", "all is well"},
 		"letters":     {"größer, 大きい, ✔", "größer, 大きい, ✔"},
@@ -36,9 +35,7 @@ func TestText(t *testing.T) {
 		"long":        {strings.Repeat("ä", 5000), strings.Repeat("ä", longest) + "…"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			data, err := printable(&View{Headline: tc.in})
-			require.NoError(t, err)
+			data := must(printable(&View{Headline: tc.in}))
 			require.NotContains(t, string(data), "<")
 			require.NotContains(t, string(data), "\n")
 			var have View
@@ -81,7 +78,6 @@ func shop() *picture {
 }
 
 func TestNamespace(t *testing.T) {
-	t.Parallel()
 	v := view(shop())
 	require.Len(t, v.Namespaces, 1)
 	ns := v.Namespaces[0]
@@ -98,7 +94,6 @@ func TestNamespace(t *testing.T) {
 
 // Volumes are those of own claims, the lost ones first, and data that is kept without a claim.
 func TestVolumes(t *testing.T) {
-	t.Parallel()
 	p := shop()
 	claim := func(name string, phase corev1.PersistentVolumeClaimPhase) corev1.PersistentVolumeClaim {
 		return corev1.PersistentVolumeClaim{
@@ -140,19 +135,7 @@ func TestVolumes(t *testing.T) {
 	require.Equal(t, 2, have.MoreVolumes)
 }
 
-// A pod that waits for a claim has the cause of the claim.
-func TestPodOfAClaim(t *testing.T) {
-	t.Parallel()
-	p := shop()
-	pod := &p.Pods[3]
-	pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-	p.Claims = []corev1.PersistentVolumeClaim{}
-	first := view(p).Namespaces[0].Pods[0]
-	require.Equal(t, []string{"web-4", "ClaimMissing", "PersistentVolumeClaim data does not exist"}, []string{first.Name, first.State, first.Why})
-}
-
 func TestManyPods(t *testing.T) {
-	t.Parallel()
 	p := shop()
 	for i := range 500 {
 		p.Pods = append(p.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("a-%03d", i)}, Spec: corev1.PodSpec{NodeName: "rome-1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}})
@@ -165,7 +148,6 @@ func TestManyPods(t *testing.T) {
 
 // A read that failed makes the health unknown, and is named in the section that lacks it.
 func TestUnread(t *testing.T) {
-	t.Parallel()
 	for what, section := range map[string]string{
 		report.ReadForeignClusters: sectionClusters, report.ReadNetworks: sectionClusters, report.ReadOffers: sectionClusters, report.ReadTenants: sectionClusters,
 		report.ReadVirtualNodes: sectionCapacity, report.ReadNodes: sectionCapacity, report.ReadOffloadings: sectionNamespaces, report.ReadPods: sectionNamespaces,
@@ -196,7 +178,6 @@ func role(name string, ready int32) appsv1.Deployment {
 }
 
 func TestParts(t *testing.T) {
-	t.Parallel()
 	p := shop()
 	p.Roles = []appsv1.Deployment{role("webhook", 1), role(report.Controller, 0), role("gateway", 0), role("ipam", 2)}
 	p.DaemonSets = []appsv1.DaemonSet{
@@ -223,7 +204,6 @@ func TestParts(t *testing.T) {
 
 // The same trouble with several peers is one entry.
 func TestProblemsAreFolded(t *testing.T) {
-	t.Parallel()
 	v := &View{}
 	same := report.Folded{Therefore: []string{"pods"}, Finding: report.Finding{Section: "Peering with milan", Peer: "milan", Level: report.Unknown, Subject: "network", Message: "no gateway", Fix: "look\nagain"}}
 	v.addProblem(same, "liqod")
@@ -242,14 +222,12 @@ func TestProblemsAreFolded(t *testing.T) {
 
 // What nobody checks has no level.
 func TestLevelOf(t *testing.T) {
-	t.Parallel()
 	found := []report.Finding{{Subject: "network", Level: report.Warning}, {Subject: "network", Level: report.OK}}
 	require.Equal(t, report.Warning, levelOf(found, "network"))
 	require.Empty(t, levelOf(found, "API server"))
 }
 
 func TestEvents(t *testing.T) {
-	t.Parallel()
 	at := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	p := &picture{Snapshot: &report.Snapshot{VirtualNodes: shop().VirtualNodes}}
 	p.keepEvents("shop", []corev1.Event{
@@ -279,7 +257,6 @@ func TestEvents(t *testing.T) {
 
 // Equal events of several objects are one, with the newest of them.
 func TestEventsAreFolded(t *testing.T) {
-	t.Parallel()
 	p := &picture{Snapshot: &report.Snapshot{}}
 	add := func(name, level, message string, age time.Duration, count int32) {
 		p.events = append(p.events, corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: name}, Type: level, Reason: "R", Message: message,
@@ -300,7 +277,6 @@ func TestEventsAreFolded(t *testing.T) {
 
 // A line of a fix is a command if it begins with a program.
 func TestSteps(t *testing.T) {
-	t.Parallel()
 	long := "kubectl " + strings.Repeat("x", longest)
 	require.Equal(t, []Step{{"liqod unpeer milan", true}, {"or:", false}, {"kubectl get nodes", true}, {"  kubectl is a word", false}, {"liqodx", false}, {long, false}},
 		steps("liqod unpeer milan\nor:\nkubectl get nodes\n  kubectl is a word\nliqodx\n"+long, "liqod"))
@@ -309,25 +285,21 @@ func TestSteps(t *testing.T) {
 
 // The namespaces that are read follow from the offloadings and peers.
 func TestTake(t *testing.T) {
-	t.Parallel()
 	source := &still{snapshot: *shop().Snapshot, events: map[string][]corev1.Event{
 		"shop": {{}}, "liqo-tenant-milan": {{}, {}}, "liqod": {{}, {}, {}}}}
-	p, err := take(t.Context(), source)
-	require.NoError(t, err)
+	p := must(take(t.Context(), source))
 	require.Len(t, p.events, 6)
 	require.Len(t, p.unread, 1, "liqod has more events")
 	source.events = nil
-	p, err = take(t.Context(), source)
-	require.NoError(t, err)
+	p = must(take(t.Context(), source))
 	require.Len(t, p.unread, 4, "events of shop, liqod, the tenant namespace, default")
 	source.err = errors.New("away")
-	_, err = take(t.Context(), source)
+	_, err := take(t.Context(), source)
 	require.EqualError(t, err, "away")
 }
 
 // Nothing of a cluster leaves with control characters, whatever field it is in.
 func TestNothingHostileLeaves(t *testing.T) {
-	t.Parallel()
 	const bad = "x\n\ndata: {}\x1b[2J\u202e\u2028</script>\xff"
 	p := shop()
 	p.ClusterID, p.Kubernetes, p.Namespace = bad, bad, bad
@@ -342,8 +314,7 @@ func TestNothingHostileLeaves(t *testing.T) {
 	p.Maps = []offloadingv1beta1.NamespaceMap{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginIDLabel: bad, offloadingv1beta1.ReplicatedLabel: "true"}},
 		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{bad: {RemoteNamespace: bad, Phase: offloadingv1beta1.MappingAccepted}}}}}
 	for _, v := range []*View{view(p), nothing(errors.New(bad)), view(p).outdated(errors.New(bad))} {
-		data, err := printable(v)
-		require.NoError(t, err)
+		data := must(printable(v))
 		require.NotContains(t, string(data), "<")
 		require.NotContains(t, string(data), "\n")
 		require.NotContains(t, string(data), ":null", "the script walks through each list")

@@ -1,6 +1,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,9 @@ func newWorld(t *testing.T, at string, change ...func(*corev1.PersistentVolumeCl
 		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-uid"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 	}
 	for _, f := range change {
-		f(claim)
+		if f != nil {
+			f(claim)
+		}
 	}
 	virtual := func(name string) *offloadingv1beta1.VirtualNode {
 		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(name), Name: name}}
@@ -332,30 +335,27 @@ func TestInterruptedUndo(t *testing.T) {
 
 // TestNotMoved: what is refused is refused before anything is written.
 func TestNotMoved(t *testing.T) {
+	says := func(key, value string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { c.Annotations[key] = value }
+	}
 	for name, tc := range map[string]struct {
 		claim func(*corev1.PersistentVolumeClaim)
 		world func(*world)
 		to    string
 		want  string
 	}{
-		"no such node":   {to: "genoa", want: "node genoa does not exist"},
-		"there already":  {to: "milan"},
-		"in use":         {want: "is in use: scale its workload down, or delete the pods, and run the command again; pods: web-0", world: func(w *world) { w.pod("web-0", corev1.PodRunning) }},
-		"an ended pod":   {want: errKilled.Error(), world: func(w *world) { w.pod("job", corev1.PodSucceeded); w.killAt = 1 }},
-		"not bound":      {want: "has no volume", claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
-		"a block device": {want: "has volumeMode Block", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }},
-		"bound by hand":  {want: "is bound to the volume of an earlier claim", claim: func(c *corev1.PersistentVolumeClaim) { c.UID = "other" }},
-		"of a pod":       {want: "is an ephemeral volume", claim: func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
-		"a clone":        {want: "has a data source", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }},
-		"another move": {want: "is being moved to node turin: finish the move with liqod storage move -n shop data --to turin, or end it with liqod storage move -n shop data --undo",
-			claim: func(c *corev1.PersistentVolumeClaim) {
-				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "turin"
-			}},
-		"a move to a command": {want: `is being moved: finish the move by correcting the annotation offloading.liqo.io/move-to, which names no node, or end it with liqod storage move -n shop data --undo`,
-			claim: func(c *corev1.PersistentVolumeClaim) {
-				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "milan; reboot #"
-			}},
-		"decided without a copy": {want: "correct the annotation", claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[report.SelectedNode] = here }},
+		"no such node":           {to: "genoa", want: "node genoa does not exist"},
+		"there already":          {to: "milan"},
+		"in use":                 {want: "is in use: scale its workload down, or delete the pods, and run the command again; pods: web-0", world: func(w *world) { w.pod("web-0", corev1.PodRunning) }},
+		"an ended pod":           {want: errKilled.Error(), world: func(w *world) { w.pod("job", corev1.PodSucceeded); w.killAt = 1 }},
+		"not bound":              {want: "has no volume", claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
+		"a block device":         {want: "has volumeMode Block", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }},
+		"bound by hand":          {want: "is bound to the volume of an earlier claim", claim: func(c *corev1.PersistentVolumeClaim) { c.UID = "other" }},
+		"of a pod":               {want: "is an ephemeral volume", claim: func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
+		"a clone":                {want: "has a data source", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }},
+		"another move":           {want: "is being moved to node turin: finish the move with liqod storage move -n shop data --to turin, or end it with liqod storage move -n shop data --undo", claim: says(offloadingv1beta1.MoveToAnnotation, "turin")},
+		"a move to a command":    {want: "is being moved: finish the move by correcting the annotation offloading.liqo.io/move-to, which names no node, or end it with liqod storage move -n shop data --undo", claim: says(offloadingv1beta1.MoveToAnnotation, "milan; reboot #")},
+		"decided without a copy": {want: "correct the annotation", claim: says(report.SelectedNode, here)},
 		"another class": {want: "was not made by liqod", world: func(w *world) {
 			v := volumeIn("milan")
 			v.Annotations = nil
@@ -366,18 +366,11 @@ func TestNotMoved(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			change := []func(*corev1.PersistentVolumeClaim){}
-			if tc.claim != nil {
-				change = append(change, tc.claim)
-			}
-			w := newWorld(t, "milan", change...)
+			w := newWorld(t, "milan", tc.claim)
 			if tc.world != nil {
 				tc.world(w)
 			}
-			if tc.to == "" {
-				tc.to = here
-			}
-			err := w.run(tc.to)
+			err := w.run(cmp.Or(tc.to, here))
 			if tc.want == "" {
 				require.NoError(t, err)
 			} else {

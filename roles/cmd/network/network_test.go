@@ -29,6 +29,21 @@ import (
 	"github.com/liqod/liqod/peering/manual"
 )
 
+// must returns the result of a call that does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }
+
+func map4(own, view networkingv1beta1.CIDR, use networkingv1beta1.RangeUse) networkingv1beta1.Mapping {
+	return networkingv1beta1.Mapping{Own: own, View: view, Use: use}
+}
+
 // clusterOf is rome with a node and the peer milan, in which it runs pods.
 func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clientset) {
 	t.Helper()
@@ -41,9 +56,6 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.PodSpec{NodeName: "rome-1"}, Status: corev1.PodStatus{PodIP: "10.244.0.7"}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: corev1.PodSpec{NodeName: "milan"}, Status: corev1.PodStatus{PodIP: "10.80.0.7"}},
 	)
-	map4 := func(own, view string, use networkingv1beta1.RangeUse) networkingv1beta1.Mapping {
-		return networkingv1beta1.Mapping{Own: networkingv1beta1.CIDR(own), View: networkingv1beta1.CIDR(view), Use: use}
-	}
 	connection := &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"}}
 	connection.Spec = networkingv1beta1.ConnectionSpec{
 		ClusterID: "milan",
@@ -140,8 +152,7 @@ func TestPodsSendToTheRightAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, core := clusterOf(t, metav1.ConditionTrue)
 		cfg.Pods = []string{"shop/web", "shop/db"}
-		v, err := Run(t.Context(), cfg)
-		require.NoError(t, err)
+		v := must(Run(t.Context(), cfg))
 		require.False(t, namespaceLeft(t, core))
 		have := arguments(core)
 		for pod, want := range map[string][]string{
@@ -156,11 +167,9 @@ func TestPodsSendToTheRightAddresses(t *testing.T) {
 		require.Contains(t, v.Text(), "✔ pod in milan > pod shop/web")
 		require.Contains(t, v.Text(), "✔ pod on rome-1 > pod shop/db")
 		cfg.Pods = []string{"shop/web", "shop/web"}
-		_, err = Run(t.Context(), cfg)
-		require.ErrorContains(t, err, "run in one cluster")
+		require.ErrorContains(t, errOf(Run(t.Context(), cfg)), "run in one cluster")
 		cfg.Pods, cfg.Peers = nil, []string{"turin"}
-		_, err = Run(t.Context(), cfg)
-		require.EqualError(t, err, `there is no peer "turin": the only peer is milan`)
+		require.EqualError(t, errOf(Run(t.Context(), cfg)), `there is no peer "turin": the only peer is milan`)
 	})
 }
 
@@ -226,8 +235,7 @@ func TestForgottenNamespaces(t *testing.T) {
 func TestTunnelDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, core := clusterOf(t, metav1.ConditionFalse)
-		v, err := Run(t.Context(), cfg)
-		require.NoError(t, err)
+		v := must(Run(t.Context(), cfg))
 		require.NotContains(t, arguments(core), "there-0")
 		require.Contains(t, v.Text(), "has another WireGuard key for gateway gw than cluster milan announces")
 	})
@@ -243,8 +251,7 @@ func TestRouteOnHost(t *testing.T) {
 			kubetest.Update(t, core.CoreV1().Nodes(), node)
 			require.NoError(t, core.Tracker().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "liqod", Name: "liqod-route-x", Labels: map[string]string{"app.kubernetes.io/component": "route"}}, Spec: corev1.PodSpec{NodeName: "rome-2"}}))
-			v, err := Run(t.Context(), cfg)
-			require.NoError(t, err)
+			v := must(Run(t.Context(), cfg))
 			require.Equal(t, missed, strings.Contains(v.Text(), "role route on node rome-1: does not run"), v.Text())
 		})
 	}
@@ -310,8 +317,7 @@ func TestProbe(t *testing.T) {
 	cancel()
 	require.NoError(t, <-served)
 	for _, text := range []string{"", "ping,a", "tcp,a,1.2.3.4", "ping,a,x"} {
-		_, err := ParseTargets([]string{text})
-		require.Error(t, err)
+		require.Error(t, errOf(ParseTargets([]string{text})))
 	}
 }
 

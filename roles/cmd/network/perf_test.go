@@ -19,15 +19,13 @@ import (
 // TestStreams: bytes and packets pass in both directions, no more than allowed, and the server ends with its context.
 func TestStreams(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	server, err := listenStreams(ctx, "127.0.0.1:0")
-	require.NoError(t, err)
+	server := must(listenStreams(ctx, "127.0.0.1:0"))
 	served := make(chan error, 1)
 	go func() { served <- server.Run(ctx) }()
 	at := netip.MustParseAddrPort(server.Addr().String())
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		for _, n := range []int{one, several} {
-			bytes, err := bulk(ctx, at, method, n, 50*time.Millisecond, 1<<40)
-			require.NoError(t, err)
+			bytes := must(bulk(ctx, at, method, n, 50*time.Millisecond, 1<<40))
 			require.Positive(t, bytes)
 		}
 		f := &flood{end: time.Now().Add(time.Minute)} // which it does not take
@@ -37,8 +35,7 @@ func TestStreams(t *testing.T) {
 		require.LessOrEqual(t, f.passed.Load(), int64(5*chunk), method)
 	}
 
-	answers, err := net.ListenUDP("udp", &net.UDPAddr{Port: echoPort})
-	require.NoError(t, err)
+	answers := must(net.ListenUDP("udp", &net.UDPAddr{Port: echoPort}))
 	defer answers.Close()
 	go answer(answers)
 	local := netip.MustParseAddr("127.0.0.1")
@@ -49,28 +46,24 @@ func TestStreams(t *testing.T) {
 
 	cancel()
 	require.NoError(t, <-served)
-	_, err = bulk(t.Context(), at, http.MethodPost, one, time.Second, mostBytes)
-	require.ErrorContains(t, err, "opening a stream")
+	require.ErrorContains(t, errOf(bulk(t.Context(), at, http.MethodPost, one, time.Second, mostBytes)), "opening a stream")
 }
 
 // TestAnswersAreNotAnswered: two pods that answer packets do not go on for ever once a third one has sent each a packet in
 // the name of the other.
 func TestAnswersAreNotAnswered(t *testing.T) {
-	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	require.NoError(t, err)
+	conn := must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))
 	ended := make(chan error, 1)
 	go func() { ended <- answer(conn) }()
-	client, err := net.DialUDP("udp", nil, conn.LocalAddr().(*net.UDPAddr))
-	require.NoError(t, err)
+	client := must(net.DialUDP("udp", nil, conn.LocalAddr().(*net.UDPAddr)))
 	defer client.Close()
 	packet, got := make([]byte, probeSize), make([]byte, 1<<10)
 	for _, kind := range []byte{reply, 0, question} { // the first answer is that to the question
 		packet[0], packet[8] = kind, kind
-		_, err = client.Write(packet)
+		_, err := client.Write(packet)
 		require.NoError(t, err)
 	}
-	n, err := client.Read(got)
-	require.NoError(t, err)
+	n := must(client.Read(got))
 	require.Equal(t, probeSize, n)
 	require.Equal(t, []byte{question, reply}, []byte{got[0], got[8]})
 	require.NoError(t, conn.Close())
@@ -89,8 +82,7 @@ func TestPerf(t *testing.T) {
 			}})
 			return append(text, '\n'), err
 		}
-		f, err := Perf(t.Context(), cfg, time.Second)
-		require.NoError(t, err)
+		f := must(Perf(t.Context(), cfg, time.Second))
 		require.False(t, namespaceLeft(t, core))
 		have := arguments(core)
 		require.Equal(t, "network probe --to pod,the pod in milan,10.80.0.9 --to ping,the gateway of milan,10.81.0.1 --to pod,the pod on rome-1,10.244.0.7 --for 1s", have[clientPod])
@@ -107,8 +99,7 @@ func TestPerf(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		cfg, core := clusterOf(t, metav1.ConditionFalse)
-		_, err := Perf(t.Context(), cfg, time.Second)
-		require.ErrorContains(t, err, "the tunnel to cluster milan does not carry packets")
+		require.ErrorContains(t, errOf(Perf(t.Context(), cfg, time.Second)), "the tunnel to cluster milan does not carry packets")
 		require.False(t, namespaceLeft(t, core))
 		require.Empty(t, arguments(core))
 	})

@@ -26,6 +26,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// must returns the result of a call that does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // volume makes a folder with files of each type.
 func volume(t *testing.T) string {
 	t.Helper()
@@ -45,9 +53,8 @@ func volume(t *testing.T) string {
 	for i := range 50 {
 		write(fmt.Sprintf("many/%d", i), []byte{byte(i)}, 0o644)
 	}
-	sparse, err := os.Create(filepath.Join(dir, "sparse"))
-	require.NoError(t, err)
-	_, err = sparse.WriteAt([]byte("island"), 5*block+7)
+	sparse := must(os.Create(filepath.Join(dir, "sparse")))
+	_, err := sparse.WriteAt([]byte("island"), 5*block+7)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(sparse.Truncate(40*block), sparse.Close()))
 	require.NoError(t, os.Symlink("../outside/of/it", filepath.Join(dir, "db/dangling")))
@@ -97,47 +104,50 @@ func (c cut) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// copied copies one folder to another over a connection that breaks after some bytes. It returns the
-// bytes that the source has sent.
-func copied(t *testing.T, from, to string, most int64) (sent int64, err error) {
+// both runs both ends of a copy, as change has changed them, over a connection that breaks after some bytes. It returns
+// the checksum and the error of each end, and the bytes that the source has sent.
+func both(t *testing.T, from, to string, most int64, change func(source, target *end)) (sums [2]string, failed [2]error, sent int64) {
 	t.Helper()
 	a, b := net.Pipe()
 	var left, bytes, other atomic.Int64
 	left.Store(most)
-	reader, err := os.Open(from)
-	require.NoError(t, err)
-	writer, err := os.Open(to)
-	require.NoError(t, err)
+	reader := must(os.Open(from))
+	writer := must(os.Open(to))
 	defer func() { require.NoError(t, errors.Join(reader.Close(), writer.Close())) }()
 	s := &end{wire: newWire(cut{a, &left, &bytes}), root: reader, progress: &Progress{}}
 	d := &end{wire: newWire(cut{b, &left, &other}), root: writer, progress: &Progress{}}
-	sums := make(chan string, 1)
-	failed := make(chan error, 1)
+	change(s, d)
+	ended := make(chan struct{})
 	go func() {
-		sum, err := d.receive(t.Context())
+		defer close(ended)
+		sums[1], failed[1] = d.receive(t.Context())
 		_ = b.Close()
-		sums <- sum
-		failed <- err
 	}()
-	sum, sending := s.send(t.Context())
-	received, receiving := <-sums, <-failed
-	if receiving == nil {
-		require.Equal(t, digestOf(t, from), received)
-		require.Equal(t, received, digestOf(t, to))
+	sums[0], failed[0] = s.send(t.Context())
+	<-ended
+	return sums, failed, bytes.Load()
+}
+
+// copied copies one folder to another over a connection that breaks after some bytes. It returns the
+// bytes that the source has sent.
+func copied(t *testing.T, from, to string, most int64) (sent int64, err error) {
+	t.Helper()
+	sums, failed, sent := both(t, from, to, most, func(*end, *end) {})
+	if failed[1] == nil {
+		require.Equal(t, digestOf(t, from), sums[1])
+		require.Equal(t, sums[1], digestOf(t, to))
 	}
-	if sending == nil {
-		require.Equal(t, digestOf(t, to), sum)
+	if failed[0] == nil {
+		require.Equal(t, digestOf(t, to), sums[0])
 	}
-	return bytes.Load(), errors.Join(sending, receiving)
+	return sent, errors.Join(failed[0], failed[1])
 }
 
 func digestOf(t *testing.T, dir string) string {
 	t.Helper()
-	root, err := os.Open(dir)
-	require.NoError(t, err)
+	root := must(os.Open(dir))
 	defer func() { require.NoError(t, root.Close()) }()
-	sum, err := digest(t.Context(), root, false, &Progress{})
-	require.NoError(t, err)
+	sum := must(digest(t.Context(), root, false, &Progress{}))
 	return sum
 }
 
@@ -148,11 +158,14 @@ func TestCopy(t *testing.T) {
 	t.Parallel()
 	from, to := volume(t), t.TempDir()
 	for name, make := range map[string]func(string) error{
-		"small":         func(p string) error { return os.MkdirAll(filepath.Join(p, "a", "folder"), 0o700) },
-		"db":            func(p string) error { return os.WriteFile(p, []byte("a file"), 0o600) },
-		"old/and/gone":  func(p string) error { return os.MkdirAll(p, 0o700) },
-		"empty":         func(p string) error { return os.Symlink("/etc/passwd", p) },
-		"sparse":        func(p string) error { return os.WriteFile(p, noise(3*block), 0o600) },
+		"small":        func(p string) error { return os.MkdirAll(filepath.Join(p, "a", "folder"), 0o700) },
+		"db":           func(p string) error { return os.WriteFile(p, []byte("a file"), 0o600) },
+		"old/and/gone": func(p string) error { return os.MkdirAll(p, 0o700) },
+		"empty":        func(p string) error { return os.Symlink("/etc/passwd", p) },
+		"sparse":       func(p string) error { return os.WriteFile(p, noise(3*block), 0o600) },
+		"zz/zz": func(p string) error {
+			return errors.Join(os.MkdirAll(p, 0o700), os.WriteFile(filepath.Join(p, "zz"), noise(3*block), 0o600))
+		}, // as if it was the begin of a copy
 		"lost+found/#1": func(p string) error { return os.MkdirAll(p, 0o700) },
 	} {
 		require.NoError(t, make(filepath.Join(to, name)), name)
@@ -170,11 +183,9 @@ func TestCopy(t *testing.T) {
 	require.NoError(t, unix.Stat(filepath.Join(to, "sparse"), &a))
 	require.EqualValues(t, 40*block, a.Size)
 	require.Less(t, a.Blocks*512, int64(3*block), "holes stay holes")
-	info, err := os.Lstat(filepath.Join(to, "db/tool"))
-	require.NoError(t, err)
+	info := must(os.Lstat(filepath.Join(to, "db/tool")))
 	require.Equal(t, 0o755|os.ModeSetuid, info.Mode())
-	info, err = os.Lstat(filepath.Join(to, "db"))
-	require.NoError(t, err)
+	info = must(os.Lstat(filepath.Join(to, "db")))
 	require.Equal(t, time.Unix(1_000_000_000, 123), info.ModTime())
 }
 
@@ -182,8 +193,7 @@ func TestCopy(t *testing.T) {
 func TestBrokenAnywhere(t *testing.T) {
 	t.Parallel()
 	from := volume(t)
-	all, err := copied(t, from, t.TempDir(), whole)
-	require.NoError(t, err)
+	all := must(copied(t, from, t.TempDir(), whole))
 	points := []int64{0, 1, 4, 5, 6, all - 6, all - 1, all}
 	for i := range int64(60) {
 		points = append(points, all*i/60+i*7)
@@ -197,7 +207,7 @@ func TestBrokenAnywhere(t *testing.T) {
 			require.ErrorIs(t, err, errBroken)
 		}
 	}
-	_, err = copied(t, from, to, whole)
+	_, err := copied(t, from, to, whole)
 	require.NoError(t, err)
 }
 
@@ -209,11 +219,9 @@ func TestResumeSendsTheRest(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(from, "large"), noise(8*block), 0o600))
 	_, err := copied(t, from, to, 6*block+block/2)
 	require.ErrorIs(t, err, errBroken)
-	sent, err := copied(t, from, to, whole)
-	require.NoError(t, err)
+	sent := must(copied(t, from, to, whole))
 	require.Less(t, sent, int64(3*block))
-	sent, err = copied(t, from, to, whole)
-	require.NoError(t, err)
+	sent = must(copied(t, from, to, whole))
 	require.Less(t, sent, int64(block+block/2), "the last block, and metadata")
 }
 
@@ -225,25 +233,13 @@ func TestVerifyFindsOtherContent(t *testing.T) {
 	_, err := copied(t, from, to, whole)
 	require.NoError(t, err)
 	name := filepath.Join(to, "db/base/1/large")
-	info, err := os.Stat(name)
-	require.NoError(t, err)
-	file, err := os.OpenFile(name, os.O_WRONLY, 0)
-	require.NoError(t, err)
+	info := must(os.Stat(name))
+	file := must(os.OpenFile(name, os.O_WRONLY, 0))
 	_, err = file.WriteAt(make([]byte, 100), block+50)
 	require.NoError(t, errors.Join(err, file.Close()))
 	require.NoError(t, os.Chtimes(name, info.ModTime(), info.ModTime()))
 	_, err = copied(t, from, to, whole)
 	require.NoError(t, err)
-}
-
-// TestOtherFilesGo: what is in the volume and the sender has not goes, though it looks like the begin of a copy.
-func TestOtherFilesGo(t *testing.T) {
-	t.Parallel()
-	from, to := volume(t), t.TempDir()
-	require.NoError(t, errors.Join(os.MkdirAll(filepath.Join(to, "zz/zz"), 0o700), os.WriteFile(filepath.Join(to, "zz/zz/zz"), noise(3*block), 0o600)))
-	_, err := copied(t, from, to, whole)
-	require.NoError(t, err)
-	require.NoDirExists(t, filepath.Join(to, "zz"))
 }
 
 // entryOf is an entry of an archive.
@@ -345,15 +341,13 @@ func hostile(t *testing.T, archive []byte) {
 	to, outside := filepath.Join(above, "volume"), filepath.Join(above, "outside")
 	require.NoError(t, errors.Join(os.Mkdir(to, 0o700), os.Mkdir(outside, 0o700), os.WriteFile(filepath.Join(outside, "secret"), []byte("s"), 0o600)))
 	before := digestOf(t, outside)
-	root, err := os.Open(to)
-	require.NoError(t, err)
+	root := must(os.Open(to))
 	defer func() { require.NoError(t, root.Close()) }()
-	err = unpack(bytes.NewReader(archive), root, false, &Progress{})
+	err := unpack(bytes.NewReader(archive), root, false, &Progress{})
 	require.Error(t, err)
 	require.NotErrorIs(t, err, errBroken)
 	require.Equal(t, before, digestOf(t, outside))
-	entries, err := os.ReadDir(above)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(above))
 	require.Len(t, entries, 2)
 }
 
@@ -367,33 +361,18 @@ func TestPlain(t *testing.T) {
 		if os.Getuid() == 0 {
 			require.NoError(t, unix.Setxattr(name, capability, []byte("\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), 0))
 		}
-		reader, err := os.Open(from)
-		require.NoError(t, err)
-		writer, err := os.Open(to)
-		require.NoError(t, err)
-		a, b := net.Pipe()
-		failed := make(chan error, 1)
-		go func() {
-			_, err := (&end{wire: newWire(a), root: reader, plain: honest, progress: &Progress{}}).send(t.Context())
-			failed <- err
-		}()
-		_, err = (&end{wire: newWire(b), root: writer, plain: true, progress: &Progress{}}).receive(t.Context())
-		_ = b.Close()
-		if sending := <-failed; honest {
-			require.NoError(t, errors.Join(err, sending))
+		_, failed, _ := both(t, from, to, whole, func(source, target *end) { source.plain, target.plain = honest, true })
+		if honest {
+			require.NoError(t, errors.Join(failed[0], failed[1]))
 		} else {
-			require.Error(t, err)
+			require.Error(t, failed[1])
 		}
-		info, err := os.Stat(filepath.Join(to, "tool"))
-		require.NoError(t, err)
+		info := must(os.Stat(filepath.Join(to, "tool")))
 		require.Equal(t, os.FileMode(0o755), info.Mode())
-		have, err := attributes(filepath.Join(to, "tool"))
-		require.NoError(t, err)
+		have := must(attributes(filepath.Join(to, "tool")))
 		require.NotContains(t, have, capability)
-		info, err = os.Stat(to)
-		require.NoError(t, err)
+		info = must(os.Stat(to))
 		require.Equal(t, os.ModeDir|os.ModeSetgid|0o770, info.Mode(), "a folder gives no rights by it")
-		require.NoError(t, errors.Join(reader.Close(), writer.Close()))
 	}
 }
 
@@ -404,8 +383,7 @@ func TestManyNames(t *testing.T) {
 	for i := range 10 {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600))
 	}
-	root, err := os.Open(dir)
-	require.NoError(t, err)
+	root := must(os.Open(dir))
 	defer func() { require.NoError(t, root.Close()) }()
 	_, size, err := names(root, true, 330)
 	require.NoError(t, err)
@@ -485,8 +463,7 @@ func newEnds(t *testing.T, relay ...string) *ends {
 		var err error
 		e.certificates[part], e.keys[part], err = NewKey(time.Now(), parts...)
 		require.NoError(t, err)
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
+		free := must(net.Listen("tcp", "127.0.0.1:0"))
 		e.addresses[part] = free.Addr().String()
 		require.NoError(t, free.Close())
 	}
@@ -547,9 +524,8 @@ func TestRun(t *testing.T) {
 			}
 			own := e.options(t, dials, folders[dials], map[string]string{listens: listens})
 			own.Connect = []string{e.addresses[listens]}
-			held, err := connect(ctx, own, e.addresses[listens], listens)
-			require.NoError(t, err)
-			_, err = connect(ctx, own, e.addresses[listens], listens)
+			held := must(connect(ctx, own, e.addresses[listens], listens))
+			_, err := connect(ctx, own, e.addresses[listens], listens)
 			require.ErrorContains(t, err, "serves another connection")
 			require.NoError(t, held.Close())
 			for range 2 { // the end that listens goes on
@@ -572,13 +548,11 @@ func TestParts(t *testing.T) {
 	t.Parallel()
 	e := newEnds(t)
 	o := e.options(t, Sender, "", map[string]string{Receiver: Sender})
-	secure, err := configuration(o, Receiver)
-	require.NoError(t, err)
+	secure := must(configuration(o, Receiver))
 	block, _ := pem.Decode(e.certificates[Sender])
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	require.NoError(t, err)
+	certificate := must(x509.ParseCertificate(block.Bytes))
 	require.ErrorContains(t, secure.VerifyConnection(tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}), "not receiver")
-	_, err = configuration(o, Sender)
+	_, err := configuration(o, Sender)
 	require.EqualError(t, err, "there is no certificate of the sender")
 }
 
