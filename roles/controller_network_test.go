@@ -17,8 +17,7 @@ func TestNetworkIsWired(t *testing.T) {
 	for _, enabled := range []string{"true", "false"} {
 		env := hostEnv(t, "controller", "--controller.vkubelet.image=liqod:v1", "--authentication.address=", "--networking.enabled="+enabled, "--networking.podCIDRs=10.244.0.0/16",
 			"--networking.serviceCIDRs=10.96.0.0/12", "--networking.nodeCIDRs=192.0.2.0/24", "--networking.reservedSubnets=172.20.0.0/16")
-		parts, err := buildController(t.Context(), env)
-		require.NoError(t, err)
+		parts := must(buildController(t.Context(), env))
 		leased := map[string]bool{}
 		for _, a := range parts.Actors {
 			leased[a.Name] = a.Leased

@@ -100,8 +100,7 @@ func command(t *testing.T, kind string, env []string, args ...string) *exec.Cmd 
 func start(t *testing.T, args ...string) *daemon {
 	t.Helper()
 	d := &daemon{Cmd: command(t, "test", nil, append([]string{"--server.address=127.0.0.1:0"}, args...)...)}
-	pipe, err := d.StderrPipe()
-	require.NoError(t, err)
+	pipe := must(d.StderrPipe())
 	d.stderr = bufio.NewReader(pipe)
 	require.NoError(t, d.Start())
 	return d
@@ -125,18 +124,15 @@ func (d *daemon) until(t *testing.T, message string) map[string]any {
 // end reads the rest of the log and returns it with the exit code.
 func (d *daemon) end(t *testing.T) (rest string, code int) {
 	t.Helper()
-	text, err := io.ReadAll(d.stderr)
-	require.NoError(t, err)
+	text := must(io.ReadAll(d.stderr))
 	_ = d.Wait()
 	return string(text), d.ProcessState.ExitCode()
 }
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	response, err := http.Get(url)
-	require.NoError(t, err)
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	response := must(http.Get(url))
+	body := must(io.ReadAll(response.Body))
 	require.NoError(t, response.Body.Close())
 	return response.StatusCode, string(body)
 }
@@ -214,8 +210,7 @@ func TestCommandLine(t *testing.T) {
 func TestHelpFitsAScreen(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "main", nil, "--help")
-	out, err := cmd.Output()
-	require.NoError(t, err)
+	out := must(cmd.Output())
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	require.LessOrEqual(t, len(lines), 50)
 	for _, line := range lines {
@@ -267,30 +262,19 @@ func TestDaemonServesAndStopsInTime(t *testing.T) {
 	}
 }
 
+// TestDaemonThatDoesNotStop: TestSignals has the deadline, in a bubble.
 func TestDaemonThatDoesNotStop(t *testing.T) {
-	t.Run("ends at the deadline", func(t *testing.T) {
-		t.Parallel()
-		d := start(t, "--role=stubborn,idle")
-		base := "http://" + d.until(t, "serving health and metrics")["address"].(string)
-		require.NoError(t, d.Process.Signal(syscall.SIGTERM))
-		d.until(t, "stopping")
-		require.Eventually(t, func() bool {
-			code, body := get(t, base+"/readyz")
-			return code == 503 && strings.Contains(body, "[-] process: shutting down")
-		}, 25*time.Second, 5*time.Millisecond)
-		rest, code := d.end(t)
-		require.Equal(t, 1, code)
-		require.Contains(t, rest, "liqod: not stopped within 30s: stubborn/rock\n")
-	})
-	t.Run("ends at the second signal", func(t *testing.T) {
-		t.Parallel()
-		d := start(t, "--role=stubborn")
-		d.until(t, "serving health and metrics")
-		require.NoError(t, d.Process.Signal(syscall.SIGTERM))
-		d.until(t, "stopping")
-		require.NoError(t, d.Process.Signal(syscall.SIGINT))
-		rest, code := d.end(t)
-		require.Equal(t, 130, code)
-		require.Contains(t, rest, `"msg":"second signal; ending at once"`)
-	})
+	t.Parallel()
+	d := start(t, "--role=stubborn,idle")
+	base := "http://" + d.until(t, "serving health and metrics")["address"].(string)
+	require.NoError(t, d.Process.Signal(syscall.SIGTERM))
+	d.until(t, "stopping")
+	require.Eventually(t, func() bool {
+		code, body := get(t, base+"/readyz")
+		return code == 503 && strings.Contains(body, "[-] process: shutting down")
+	}, 25*time.Second, 5*time.Millisecond)
+	require.NoError(t, d.Process.Signal(syscall.SIGINT))
+	rest, code := d.end(t)
+	require.Equal(t, 130, code)
+	require.Contains(t, rest, `"msg":"second signal; ending at once"`)
 }

@@ -28,17 +28,14 @@ var (
 
 // TestCommandsInDocuments: every liqod command that a document shows exists, with its flags.
 func TestCommandsInDocuments(t *testing.T) {
-	pages, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
+	pages := must(filepath.Glob("../docs/*.md"))
 	require.NotEmpty(t, pages)
-	internals, err := filepath.Glob("../docs/internals/*.md")
-	require.NoError(t, err)
+	internals := must(filepath.Glob("../docs/internals/*.md"))
 	require.NotEmpty(t, internals)
 	pages = append(pages, internals...)
 	checked := 0
 	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md") {
-		data, err := os.ReadFile(page)
-		require.NoError(t, err)
+		data := must(os.ReadFile(page))
 		typed, mentioned := shown(string(data))
 		for _, line := range typed {
 			require.NoErrorf(t, accepts(t, line, true), "%s shows the command %q", page, strings.Join(line, " "))
@@ -142,8 +139,7 @@ func complete(c *cobra.Command) error {
 
 // TestCommandsOfLiqoctl: what docs/liqo.md says of a command of liqoctl, liqod says when it is typed.
 func TestCommandsOfLiqoctl(t *testing.T) {
-	page, err := os.ReadFile("../docs/liqo.md")
-	require.NoError(t, err)
+	page := must(os.ReadFile("../docs/liqo.md"))
 	for _, known := range instead {
 		rows := regexp.MustCompile("(?m)^\\|.*`liqoctl "+known.theirs+"`.*$").FindAllString(string(page), -1)
 		require.NotEmptyf(t, rows, "docs/liqo.md lacks liqoctl %s", known.theirs)

@@ -288,8 +288,7 @@ func clientHello(t *testing.T) []byte {
 // unusedAddress returns an address of the loopback interface at which nothing listens.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
 }
@@ -297,34 +296,29 @@ func unusedAddress(t *testing.T) string {
 // memory returns a line of the process' memory, in bytes.
 func (d *daemon) memory(t *testing.T, name string) int64 {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(d.Process.Pid), "status"))
-	require.NoError(t, err)
+	data := must(os.ReadFile(filepath.Join("/proc", strconv.Itoa(d.Process.Pid), "status")))
 	_, rest, found := strings.Cut(string(data), name+":")
 	require.True(t, found)
-	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	require.NoError(t, err)
+	n := must(strconv.ParseInt(strings.Fields(rest)[0], 10, 64))
 	return n << 10
 }
 
 // files returns the number of the process' open files.
 func (d *daemon) files(t *testing.T) int {
 	t.Helper()
-	all, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(d.Process.Pid), "fd"))
-	require.NoError(t, err)
+	all := must(os.ReadDir(filepath.Join("/proc", strconv.Itoa(d.Process.Pid), "fd")))
 	return len(all)
 }
 
 // chartQuantity returns a quantity of memory in the values of the chart, in bytes.
 func chartQuantity(t *testing.T, path string) int64 {
 	t.Helper()
-	data, err := os.ReadFile("../charts/liqod/values.yaml")
-	require.NoError(t, err)
+	data := must(os.ReadFile("../charts/liqod/values.yaml"))
 	var value any
 	require.NoError(t, yaml.Unmarshal(data, &value))
 	for _, key := range strings.Split(path, ".") {
 		value = value.(map[string]any)[key]
 	}
-	quantity, err := resource.ParseQuantity(value.(string))
-	require.NoError(t, err)
+	quantity := must(resource.ParseQuantity(value.(string)))
 	return quantity.Value()
 }

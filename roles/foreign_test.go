@@ -31,11 +31,9 @@ func TestPeersAreNotTrusted(t *testing.T) {
 		Refused: func(peer, reason string) { counted[peer+" "+reason]++ },
 	}
 	runner := &lease.Runner{}
-	peer, err := home{lease: runner}.peer(env, "milan", &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
-	require.NoError(t, err)
+	peer := must(home{lease: runner}.peer(env, "milan", &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}))
 	for range 3 {
-		_, err = peer.kube.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
-		require.ErrorContains(t, err, "API server of milan: GET /api/v1/namespaces/shop/pods/web is answered with a redirect")
+		require.ErrorContains(t, errOf(peer.kube.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})), "API server of milan: GET /api/v1/namespaces/shop/pods/web is answered with a redirect")
 	}
 	require.False(t, visited)
 	require.Equal(t, map[string]int{"milan redirect": 3}, counted)

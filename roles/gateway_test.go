@@ -34,18 +34,26 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
+// must returns the result of a call that does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }
+
 // effective is the configuration of a process with these variables and flags.
 func effective(t *testing.T, env []string, args ...string) *config.Effective {
 	t.Helper()
-	text, err := os.ReadFile("../config.yaml")
-	require.NoError(t, err)
-	settings, err := config.Schema(text)
-	require.NoError(t, err)
+	text := must(os.ReadFile("../config.yaml"))
+	settings := must(config.Schema(text))
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	config.AddFlags(flags, settings)
 	require.NoError(t, flags.Parse(args))
-	cfg, err := config.Load(config.Sources{Settings: settings, Flags: flags, Env: env})
-	require.NoError(t, err)
+	cfg := must(config.Load(config.Sources{Settings: settings, Flags: flags, Env: env}))
 	return cfg
 }
 
@@ -77,11 +85,9 @@ func TestGateway(t *testing.T) {
 	env := hostEnv(t, "gateway", args...)
 	require.Equal(t, []string{"192.0.2.7", "2001:db8::7"}, env.Config.Gateway.Addresses)
 	require.Equal(t, "node-1", env.Config.Gateway.NodeName)
-	parts, err := buildGateway(t.Context(), env)
-	require.NoError(t, err)
+	parts := must(buildGateway(t.Context(), env))
 	require.Equal(t, []string{"caches", "gateways", "api-server", "gateway"}, actorNames(parts))
-	_, err = env.Ready.Report()
-	require.ErrorContains(t, err, "this gateway has no key: it has not been read yet")
+	require.ErrorContains(t, errOf(env.Ready.Report()), "this gateway has no key: it has not been read yet")
 
 	for name, tc := range map[string]struct {
 		arg, says string
@@ -90,10 +96,9 @@ func TestGateway(t *testing.T) {
 		"a device that is not":    {"--gateway.mtu=0", "gateway.mtu is not set: no network device has one of the addresses"},
 		"a folder that is a file": {"--gateway.stateDir=" + filepath.Join(state, keyFile), "gateway.stateDir"},
 	} {
-		_, err = buildGateway(t.Context(), hostEnv(t, "gateway", append(args, tc.arg)...))
-		require.ErrorContains(t, err, tc.says, name)
+		require.ErrorContains(t, errOf(buildGateway(t.Context(), hostEnv(t, "gateway", append(args, tc.arg)...))), tc.says, name)
 	}
-	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.keySecret=a", "--gateway.stateDir="+filepath.Join(state, keyFile)))
+	_, err := buildGateway(t.Context(), hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.keySecret=a", "--gateway.stateDir="+filepath.Join(state, keyFile)))
 	require.NoError(t, err, "with a Secret there is no file")
 
 	// Of several, each has the key, Service and endpoints of its number.
@@ -101,24 +106,19 @@ func TestGateway(t *testing.T) {
 	env = hostEnv(t, "gateway", several...)
 	_, err = buildGateway(t.Context(), env)
 	require.NoError(t, err)
-	_, err = env.Ready.Report()
-	require.ErrorContains(t, err, "other gateways hold all numbers of gateway.replicas")
+	require.ErrorContains(t, errOf(env.Ready.Report()), "other gateways hold all numbers of gateway.replicas")
 	for number, want := range map[int]string{1: "gw.rome.example", 2: "gw2.rome.example"} {
-		endpoints, err := endpointsOf(env.Config.Gateway, number)
-		require.NoError(t, err)
+		endpoints := must(endpointsOf(env.Config.Gateway, number))
 		require.Equal(t, []networkingv1beta1.Endpoint{{Address: want, Port: 51840}}, endpoints)
 	}
-	endpoints, err := endpointsOf(env.Config.Gateway, 3)
-	require.NoError(t, err)
+	endpoints := must(endpointsOf(env.Config.Gateway, 3))
 	require.Empty(t, endpoints)
 	require.Equal(t, []string{"gw", "gw-3"}, []string{nameOf(env.Config.Gateway, "gw", 1), nameOf(env.Config.Gateway, "gw", 3)})
 	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", append(several, "--gateway.endpoints=4=gw.rome.example:51840")...))
 	require.ErrorContains(t, err, "one of the numbers 1 to 3 and =")
-	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", append(several, "--gateway.number=2")...))
-	require.ErrorContains(t, err, "gateway.number: 2 is not accepted")
+	require.ErrorContains(t, errOf(buildGateway(t.Context(), hostEnv(t, "gateway", append(several, "--gateway.number=2")...))), "gateway.number: 2 is not accepted")
 	t.Setenv("POD_NAME", "Not_A_Label")
-	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", args...))
-	require.ErrorContains(t, err, "the name of this gateway")
+	require.ErrorContains(t, errOf(buildGateway(t.Context(), hostEnv(t, "gateway", args...))), "the name of this gateway")
 }
 
 // The pod with a number has its label, and no other has it.
@@ -169,23 +169,17 @@ func TestPodLost(t *testing.T) {
 	}
 	lost := podLost(kube.CoreV1().Pods("liqod"), keys)
 	for name, want := range map[string]bool{"runs": false, "ending": true, "failed": true, "ended": true, "deleted": true} {
-		before, err := keys(2).Read(t.Context())
-		require.NoError(t, err)
+		before := must(keys(2).Read(t.Context()))
 		require.NoError(t, keys(2).Prepare(t.Context()))
-		before, err = keys(2).Read(t.Context())
-		require.NoError(t, err)
-		others, err := keys(1).Read(t.Context())
-		require.NoError(t, err)
-		got, err := lost(t.Context(), name, 2)
-		require.NoError(t, err)
+		before = must(keys(2).Read(t.Context()))
+		others := must(keys(1).Read(t.Context()))
+		got := must(lost(t.Context(), name, 2))
 		require.Equal(t, want, got, name)
-		after, err := keys(2).Read(t.Context())
-		require.NoError(t, err)
+		after := must(keys(2).Read(t.Context()))
 		require.Equal(t, want, after.Key != before.Key, name)
 		require.NotEqual(t, want, after.Next == before.Next, name)
 		require.NotEqual(t, before.Next, after.Key, name)
-		same, err := keys(1).Read(t.Context())
-		require.NoError(t, err)
+		same := must(keys(1).Read(t.Context()))
 		require.Equal(t, others, same, "the key of another number stays")
 	}
 	kube.PrependReactor("delete", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
@@ -193,8 +187,7 @@ func TestPodLost(t *testing.T) {
 	require.ErrorContains(t, err, "away")
 	require.False(t, got && err == nil, "with the key that it has, the number is not taken")
 	kube.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	_, err = lost(t.Context(), "deleted", 2)
-	require.ErrorContains(t, err, "reading pod deleted, which holds the number of a gateway: away")
+	require.ErrorContains(t, errOf(lost(t.Context(), "deleted", 2)), "reading pod deleted, which holds the number of a gateway: away")
 }
 
 // TestOwnServer: what the gateway tells its peers of the own API server follows that.
@@ -209,8 +202,7 @@ func TestOwnServer(t *testing.T) {
 		_, _ = w.Write([]byte("ok"))
 	}))
 	defer api.Close()
-	kube, err := kubernetes.NewForConfig(&rest.Config{Host: api.URL})
-	require.NoError(t, err)
+	kube := must(kubernetes.NewForConfig(&rest.Config{Host: api.URL}))
 	env := hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.stateDir="+t.TempDir(), "--probe.interval=100ms", "--probe.timeout=1s")
 	server, probe := ownServer(env, kube)
 	require.Equal(t, health.Unknown, server())
@@ -226,54 +218,44 @@ func TestRoute(t *testing.T) {
 	t.Parallel()
 	env := hostEnv(t, "route")
 	require.Equal(t, "node-1", env.Config.Route.NodeName)
-	parts, err := buildRoute(t.Context(), env)
-	require.NoError(t, err)
+	parts := must(buildRoute(t.Context(), env))
 	require.Equal(t, []string{"caches", "gateways", "node", "refusals"}, actorNames(parts))
-	_, err = env.Ready.Report()
-	require.ErrorContains(t, err, "nothing has been applied yet")
+	require.ErrorContains(t, errOf(env.Ready.Report()), "nothing has been applied yet")
 }
 
 func TestKeyOfAGateway(t *testing.T) {
 	t.Parallel()
 	files := fileKeys{filepath.Join(t.TempDir(), "a", "b")}
-	first, err := files.Read(t.Context())
-	require.NoError(t, err)
+	first := must(files.Read(t.Context()))
 	require.Zero(t, first.Next)
 	require.WithinDuration(t, time.Now(), first.Made, time.Minute)
-	again, err := files.Read(t.Context())
-	require.NoError(t, err)
+	again := must(files.Read(t.Context()))
 	require.Equal(t, first, again)
-	info, err := os.Stat(files.path())
-	require.NoError(t, err)
+	info := must(os.Stat(files.path()))
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	folder, err := os.Stat(files.dir)
-	require.NoError(t, err)
+	folder := must(os.Stat(files.dir))
 	require.Equal(t, os.FileMode(0o700), folder.Mode().Perm())
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o660, 0o666} {
 		require.NoError(t, os.Chmod(files.path(), mode))
-		_, err = files.Read(t.Context())
-		require.ErrorContains(t, err, "chmod 600 "+files.path())
+		require.ErrorContains(t, errOf(files.Read(t.Context())), "chmod 600 "+files.path())
 	}
 	require.NoError(t, os.Chmod(files.path(), 0o600))
-	entries, err := os.ReadDir(files.dir)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(files.dir))
 	require.Len(t, entries, 1)
 
 	require.NoError(t, files.Promote(t.Context()), "there is no next key")
 	require.NoError(t, files.Prepare(t.Context()))
 	require.NoError(t, files.Prepare(t.Context()))
-	both, err := files.Read(t.Context())
-	require.NoError(t, err)
+	both := must(files.Read(t.Context()))
 	require.Equal(t, first.Key, both.Key)
 	require.NotZero(t, both.Next)
 	require.NoError(t, files.Promote(t.Context()))
 	require.NoError(t, files.Promote(t.Context()))
-	last, err := files.Read(t.Context())
-	require.NoError(t, err)
+	last := must(files.Read(t.Context()))
 	require.Equal(t, host.Keys{Key: both.Next, Made: both.NextMade}, last)
 
 	require.NoError(t, os.WriteFile(files.path(), []byte("secret?"), 0o600))
-	_, err = files.Read(t.Context())
+	_, err := files.Read(t.Context())
 	require.ErrorContains(t, err, "delete the file for another key")
 	require.False(t, strings.Contains(err.Error(), "secret?"))
 }
@@ -282,10 +264,8 @@ func TestKeyInASecret(t *testing.T) {
 	t.Parallel()
 	kube := kubefake.NewClientset()
 	keys := secretKeys{kube.CoreV1().Secrets("liqod"), "key"}
-	first, err := keys.Read(t.Context())
-	require.NoError(t, err)
-	again, err := keys.Read(t.Context())
-	require.NoError(t, err)
+	first := must(keys.Read(t.Context()))
+	again := must(keys.Read(t.Context()))
 	require.Equal(t, first, again)
 	made := kubetest.Get(t, keys.secrets, "key")
 	require.True(t, *made.Immutable)
@@ -299,8 +279,7 @@ func TestKeyInASecret(t *testing.T) {
 	kube.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return hidden.Swap(false), nil, apierrors.NewNotFound(corev1.Resource("secrets"), "key")
 	})
-	again, err = keys.Read(t.Context())
-	require.NoError(t, err)
+	again = must(keys.Read(t.Context()))
 	require.Equal(t, first, again)
 
 	closed := map[string]bool{"closed": true}
@@ -308,8 +287,7 @@ func TestKeyInASecret(t *testing.T) {
 		name := a.(clienttesting.GetAction).GetName()
 		return closed[name], nil, apierrors.NewForbidden(corev1.Resource("secrets"), name, errors.New("no right"))
 	})
-	_, err = secretKeys{keys.secrets, "closed"}.Read(t.Context())
-	require.ErrorContains(t, err, "Secret closed (gateway.keySecret)")
+	require.ErrorContains(t, errOf(secretKeys{keys.secrets, "closed"}.Read(t.Context())), "Secret closed (gateway.keySecret)")
 }
 
 // A key is replaced whatever write the API server does not do, or does without an answer: at each
@@ -320,11 +298,9 @@ func TestKeysEndAnywhere(t *testing.T) {
 		for dead := 1; dead <= 8; dead++ {
 			kube := kubefake.NewClientset()
 			keys, n := secretKeys{kube.CoreV1().Secrets("liqod"), "key"}, 0
-			first, err := keys.Read(t.Context())
-			require.NoError(t, err)
+			first := must(keys.Read(t.Context()))
 			require.NoError(t, keys.Prepare(t.Context()))
-			both, err := keys.Read(t.Context())
-			require.NoError(t, err)
+			both := must(keys.Read(t.Context()))
 			require.NotZero(t, both.Next)
 			require.NotEqual(t, first.Key, both.Next)
 			kube.PrependReactor("*", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -342,6 +318,7 @@ func TestKeysEndAnywhere(t *testing.T) {
 			errPromote := keys.Promote(t.Context())
 			var got host.Keys
 			require.Eventually(t, func() bool {
+				var err error
 				got, err = keys.Read(t.Context())
 				return err == nil
 			}, time.Minute, time.Millisecond)
@@ -351,12 +328,10 @@ func TestKeysEndAnywhere(t *testing.T) {
 			}
 			for got.Next != (kernel.Key{}) {
 				require.NoError(t, keys.Promote(t.Context()))
-				got, err = keys.Read(t.Context())
-				require.NoError(t, err)
+				got = must(keys.Read(t.Context()))
 			}
 			require.Equal(t, both.Next, got.Key, "the API server is away at %d", dead)
-			list := kubetest.List(t, keys.secrets)
-			require.Len(t, list.Items, 1)
+			require.Len(t, kubetest.List(t, keys.secrets).Items, 1)
 		}
 	}
 }
@@ -372,15 +347,13 @@ func TestBrokenKeyInASecret(t *testing.T) {
 		"too short":    {func(s *corev1.Secret) { s.Data[keySecretField] = []byte("c2VjcmV0") }, "field privateKey: a WireGuard private key is 32 bytes in base64"},
 		"no base64":    {func(s *corev1.Secret) { s.Data[keySecretField] = []byte("secret?") }, "field privateKey: a WireGuard private key is 32 bytes in base64"},
 	} {
-		key, err := kernel.GenerateKey()
-		require.NoError(t, err)
+		key := must(kernel.GenerateKey())
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "key"}, Type: keySecretType,
 			Data: map[string][]byte{keySecretField: []byte(key.Private() + "\n")}}
-		got, err := parseKeySecret(secret)
-		require.NoError(t, err)
+		got := must(parseKeySecret(secret))
 		require.Equal(t, key, got)
 		tc.change(secret)
-		_, err = parseKeySecret(secret)
+		_, err := parseKeySecret(secret)
 		require.ErrorContains(t, err, tc.says, name)
 		require.ErrorContains(t, err, "Secret liqod/key (gateway.keySecret)", name)
 		require.ErrorContains(t, err, "delete the Secret for another key", name)

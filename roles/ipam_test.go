@@ -9,8 +9,7 @@ import (
 
 func TestIPAM(t *testing.T) {
 	t.Parallel()
-	parts, err := buildIPAM(t.Context(), hostEnv(t, "ipam"))
-	require.NoError(t, err)
+	parts := must(buildIPAM(t.Context(), hostEnv(t, "ipam")))
 	require.NotNil(t, parts.Leader)
 	var leased []string
 	for _, a := range parts.Actors {

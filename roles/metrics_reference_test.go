@@ -166,7 +166,6 @@ func TestMetricsReference(t *testing.T) {
 	if *update {
 		require.NoError(t, os.WriteFile(metricsPath, []byte(b.String()), 0o644))
 	}
-	have, err := os.ReadFile(metricsPath)
-	require.NoError(t, err)
+	have := must(os.ReadFile(metricsPath))
 	require.Equal(t, b.String(), string(have), "docs/metrics.md is out of date: go test ./roles -run TestMetricsReference -update")
 }

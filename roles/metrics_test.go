@@ -56,8 +56,7 @@ func observed(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
 
 func eachSeries(t *testing.T, registry prometheus.Gatherer, do func(name string, labels []*dto.LabelPair, value float64)) {
 	t.Helper()
-	families, err := registry.Gather()
-	require.NoError(t, err)
+	families := must(registry.Gather())
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			do(f.GetName(), m.GetLabel(), m.GetGauge().GetValue()+m.GetCounter().GetValue()+float64(m.GetHistogram().GetSampleCount()))

@@ -28,8 +28,7 @@ type alert struct {
 
 func alerts(t *testing.T) []alert {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(monitoringPath, "alerts.yaml"))
-	require.NoError(t, err)
+	data := must(os.ReadFile(filepath.Join(monitoringPath, "alerts.yaml")))
 	var file struct {
 		Groups []struct {
 			Name  string  `json:"name"`
@@ -137,8 +136,7 @@ func seriesOf(all map[string]metric, series string) (metric, bool) {
 // for each alert, and no other.
 func TestAlerts(t *testing.T) {
 	all := registered(t)
-	page, err := os.ReadFile("../docs/runbooks.md")
-	require.NoError(t, err)
+	page := must(os.ReadFile("../docs/runbooks.md"))
 	var sections []string
 	parts := strings.Split(string(page), "\n## ")
 	for _, section := range parts[1:] {
@@ -169,13 +167,11 @@ func TestAlerts(t *testing.T) {
 // shows and overlaps no other.
 func TestDashboards(t *testing.T) {
 	all := registered(t)
-	paths, err := filepath.Glob(filepath.Join(monitoringPath, "dashboards", "*.json"))
-	require.NoError(t, err)
+	paths := must(filepath.Glob(filepath.Join(monitoringPath, "dashboards", "*.json")))
 	shown := map[string]bool{}
 	var titles []string
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
+		data := must(os.ReadFile(path))
 		var d dashboard
 		require.NoError(t, json.Unmarshal(data, &d), path)
 		titles = append(titles, strings.TrimSuffix(filepath.Base(path), ".json"))

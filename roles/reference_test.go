@@ -33,10 +33,8 @@ Exit codes: 0 done, or all is well; 1 it failed, or there are problems; 2 the co
 // rootCommand is liqod with all of its commands.
 func rootCommand(t *testing.T) *cobra.Command {
 	t.Helper()
-	configYAML, err := os.ReadFile("../config.yaml")
-	require.NoError(t, err)
-	root, err := newCommand(program{name: ownName, roles: All(), configYAML: configYAML})
-	require.NoError(t, err)
+	configYAML := must(os.ReadFile("../config.yaml"))
+	root := must(newCommand(program{name: ownName, roles: All(), configYAML: configYAML}))
 	return root
 }
 
@@ -48,8 +46,7 @@ func TestCommandsReference(t *testing.T) {
 	if *update {
 		require.NoError(t, os.WriteFile(referencePath, []byte(want), 0o644))
 	}
-	have, err := os.ReadFile(referencePath)
-	require.NoError(t, err)
+	have := must(os.ReadFile(referencePath))
 	require.Equal(t, want, string(have), "docs/commands.md is out of date: go test ./roles -run TestCommandsReference -update")
 }
 

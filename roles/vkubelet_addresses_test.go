@@ -79,16 +79,14 @@ func TestVKubeletAddresses(t *testing.T) {
 	becomes("10.80.1.5")
 
 	api := v.homeAPI("milan")
-	_, err := api.Address(false)
-	require.ErrorContains(t, err, "there is no IP "+tenant+"/milan-2-api-server")
+	require.ErrorContains(t, errOf(api.Address(false)), "there is no IP "+tenant+"/milan-2-api-server")
 	kubetest.Create(t, liqod.IPAMV1alpha1().IPs(tenant), &ipamv1alpha1.IP{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server"},
 		Spec:       ipamv1alpha1.IPSpec{IP: "192.0.2.1", Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: 6443}}},
 		Status:     ipamv1alpha1.IPStatus{IP: "10.70.0.20", Conditions: []metav1.Condition{{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue}}},
 	})
 	becomes("10.80.1.5")
-	server, err := api.Address(false)
-	require.NoError(t, err)
+	server := must(api.Address(false))
 	require.Equal(t, "10.91.0.20:6443", server.String())
 
 	require.NoError(t, liqod.NetworkingV1beta1().Connections(tenant).Delete(ctx, "milan", metav1.DeleteOptions{}))
@@ -181,8 +179,7 @@ func TestNetworkingOf(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
 		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: new(false), AddressRanges: []string{"10.0.0.0/8"}},
 	}
-	got, err := networkingOf(fc)
-	require.NoError(t, err)
+	got := must(networkingOf(fc))
 	require.Equal(t, &corev1beta1.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "u", ResourceVersion: "7"},
 		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: new(false)},

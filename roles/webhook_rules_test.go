@@ -29,8 +29,7 @@ func review(t testing.TB, op admissionv1.Operation, obj, old any) *admissionv1.A
 		if o == nil {
 			return runtime.RawExtension{}
 		}
-		data, err := json.Marshal(o)
-		require.NoError(t, err)
+		data := must(json.Marshal(o))
 		return runtime.RawExtension{Raw: data}
 	}
 	return &admissionv1.AdmissionRequest{UID: "u", Operation: op, Object: raw(obj), OldObject: raw(old)}

@@ -55,11 +55,10 @@ func TestStalledBodies(t *testing.T) {
 	address := webhookAt(t, config.Webhook{}, func(string) {})
 	require.NoError(t, dialWebhook(t, address).Close())
 	post := func(from string, size int, body string) net.Conn {
-		inner, err := dialFrom(t.Context(), from, address)
-		require.NoError(t, err)
+		inner := must(dialFrom(t.Context(), from, address))
 		conn := tls.Client(inner, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
 		t.Cleanup(func() { _ = conn.Close() })
-		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", mutatePodPath, size, body)
+		_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", mutatePodPath, size, body)
 		require.NoError(t, err)
 		return conn
 	}
@@ -70,8 +69,7 @@ func TestStalledBodies(t *testing.T) {
 	}
 	review := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE"}}`
 	for range 3 {
-		answer, err := http.ReadResponse(bufio.NewReader(post(bystander, len(review), review)), nil)
-		require.NoError(t, err)
+		answer := must(http.ReadResponse(bufio.NewReader(post(bystander, len(review), review)), nil))
 		body, err := io.ReadAll(answer.Body)
 		require.NoError(t, errors.Join(err, answer.Body.Close()))
 		require.Equal(t, http.StatusOK, answer.StatusCode, "%s", body)
@@ -89,8 +87,7 @@ func TestWebhookBoundsItsConnections(t *testing.T) {
 	})
 	require.NoError(t, dialWebhook(t, address).Close())
 	for range webhookAddressConnections + 10 {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-		require.NoError(t, err)
+		conn := must((&net.Dialer{}).DialContext(t.Context(), "tcp", address))
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	require.Eventually(t, func() bool { return closed.Load() > 0 }, time.Minute, 10*time.Millisecond)
@@ -98,8 +95,7 @@ func TestWebhookBoundsItsConnections(t *testing.T) {
 	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	_, err := io.WriteString(conn, "POST "+mutatePodPath+" HTTP/1.1\r\nHost: webhook\r\nContent-Type: text/plain\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	require.NoError(t, err)
-	answer, err := io.ReadAll(conn)
-	require.NoError(t, err)
+	answer := must(io.ReadAll(conn))
 	require.Contains(t, string(answer), "HTTP/1.1 415")
 }
 
@@ -143,14 +139,12 @@ func TestWebhookChecksItsCaller(t *testing.T) {
 // selfSigned returns the certificate of a client that is its own authority.
 func selfSigned(t *testing.T, name string) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, IsCA: true, BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
@@ -167,8 +161,7 @@ func TestWebhookDrains(t *testing.T) {
 	ask := func() *http.Response {
 		_, err := io.WriteString(kept, "GET "+mutatePodPath+" HTTP/1.1\r\nHost: webhook\r\n\r\n")
 		require.NoError(t, err)
-		answer, err := http.ReadResponse(answers, nil)
-		require.NoError(t, err)
+		answer := must(http.ReadResponse(answers, nil))
 		_, err = io.Copy(io.Discard, answer.Body)
 		require.NoError(t, errors.Join(err, answer.Body.Close()))
 		return answer
@@ -178,12 +171,10 @@ func TestWebhookDrains(t *testing.T) {
 	require.Eventually(t, clk.HasWaiters, time.Minute, 10*time.Millisecond)
 	require.NoError(t, dialWebhook(t, address).Close())
 	require.True(t, ask().Close, "the client sends its next review on another connection")
-	_, err := answers.ReadByte()
-	require.ErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, errOf(answers.ReadByte()), io.EOF)
 	clk.Step(5 * time.Second)
 	require.NoError(t, <-done)
-	_, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-	require.Error(t, err)
+	require.Error(t, errOf((&net.Dialer{}).DialContext(t.Context(), "tcp", address)))
 }
 
 // webhookAt runs the server until the test ends, and returns its address.
