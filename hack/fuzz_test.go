@@ -20,8 +20,7 @@ func TestFuzzTargets(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	got, err := fuzzTargets(dir)
-	require.NoError(t, err)
+	got := must(fuzzTargets(dir))
 	require.Equal(t, []string{"FuzzOne", "FuzzTwo"}, got)
 }
 
@@ -40,8 +39,7 @@ func TestFuzzingIsShared(t *testing.T) {
 // TestHostileInputIsFuzzed: make test-all fuzzes what is said to be fuzzed, and make test a
 // little.
 func TestHostileInputIsFuzzed(t *testing.T) {
-	makefile, err := os.ReadFile("../Makefile")
-	require.NoError(t, err)
+	makefile := must(os.ReadFile("../Makefile"))
 	match := regexp.MustCompile(`(?m)^FUZZED := (.*)$`).FindSubmatch(makefile)
 	require.NotNil(t, match)
 	found, _, err := fuzzedPackages(t.Context(), strings.Fields(strings.ReplaceAll(string(match[1]), "./", "../")))

@@ -13,12 +13,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// must returns the result of a call that does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // TestImage: the values name the image of the archive by its digest, and the list of
 // packages is about it.
 func TestImage(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must(os.Executable())
 	dir := t.TempDir()
 	var said strings.Builder
 	o := imageOptions{dir: dir, binary: self, out: filepath.Join(dir, "out", "liqod.tar"), name: "localhost:5000/liqod:1", version: "1"}
@@ -29,17 +36,14 @@ func TestImage(t *testing.T) {
 	var values struct {
 		Image struct{ Repository, Tag, Digest string }
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "out", "liqod.values.yaml"))
-	require.NoError(t, err)
+	data := must(os.ReadFile(filepath.Join(dir, "out", "liqod.values.yaml")))
 	require.NoError(t, yaml.UnmarshalStrict(data, &values))
 	require.Equal(t, struct{ Repository, Tag, Digest string }{"localhost:5000/liqod", "1", digest}, values.Image)
 
-	data, err = os.ReadFile(filepath.Join(dir, "out", "liqod.spdx.json"))
-	require.NoError(t, err)
+	data = must(os.ReadFile(filepath.Join(dir, "out", "liqod.spdx.json")))
 	require.Contains(t, string(data), digest[len("sha256:"):])
 	require.Contains(t, string(data), "pkg:golang/stdlib@")
-	left, err := os.ReadDir(filepath.Join(dir, "out"))
-	require.NoError(t, err)
+	left := must(os.ReadDir(filepath.Join(dir, "out")))
 	require.Len(t, left, 3)
 }
 
@@ -52,16 +56,14 @@ func TestImageThatFails(t *testing.T) {
 	o := imageOptions{dir: dir, binary: text, out: filepath.Join(dir, "liqod.tar"), name: "liqod:1", version: "1"}
 	require.NoError(t, os.WriteFile(o.out, []byte("before"), 0o600))
 	require.ErrorContains(t, makeImage(t.Context(), o, io.Discard), "build information")
-	data, err := os.ReadFile(o.out)
-	require.NoError(t, err)
+	data := must(os.ReadFile(o.out))
 	require.Equal(t, "before", string(data))
 }
 
 // manifestIn is the digest of the only manifest in an OCI layout.
 func manifestIn(t *testing.T, path string) string {
 	t.Helper()
-	f, err := os.Open(path)
-	require.NoError(t, err)
+	f := must(os.Open(path))
 	defer f.Close()
 	for archive := tar.NewReader(f); ; {
 		header, err := archive.Next()

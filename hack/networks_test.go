@@ -12,10 +12,8 @@ import (
 // TestNetworksAreRun: the table of networks has the results that the tests wrote, and no others.
 func TestNetworksAreRun(t *testing.T) {
 	t.Parallel()
-	want, err := networksOf("..")
-	require.NoError(t, err)
-	have, err := os.ReadFile(filepath.Join("..", networksPage))
-	require.NoError(t, err)
+	want := must(networksOf(".."))
+	have := must(os.ReadFile(filepath.Join("..", networksPage)))
 	require.True(t, bytes.Equal(want, have), "%s is out of date: go run ./hack networks", networksPage)
 }
 
@@ -35,8 +33,7 @@ func TestNetworksOf(t *testing.T) {
 	require.ErrorContains(t, writeNetworks(root), "no place for the table")
 	write(networksPage, "before\n"+networksHead+"old\n"+networksEnd+"after\n")
 	require.NoError(t, writeNetworks(root))
-	page, err := os.ReadFile(filepath.Join(root, networksPage))
-	require.NoError(t, err)
+	page := must(os.ReadFile(filepath.Join(root, networksPage)))
 	require.Equal(t, "before\n"+networksHead+`
 | plugin | kube-proxy | addresses of pods | Kubernetes | result |
 |---|---|---|---|---|

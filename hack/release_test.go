@@ -43,8 +43,7 @@ func TestRelease(t *testing.T) {
 
 	program := filepath.Join(t.TempDir(), "liqod")
 	require.NoError(t, os.WriteFile(program, []byte(first["liqod_0.1.0_"+platform]), 0o600))
-	info, err := buildinfo.ReadFile(program)
-	require.NoError(t, err)
+	info := must(buildinfo.ReadFile(program))
 	require.Equal(t, "v0.1.0", info.Main.Version, "the version of the binary, without a tag in the repository")
 
 	chart := chartIn(t, first["liqod-0.1.0.tgz"])
@@ -75,18 +74,15 @@ func signedBy(t *testing.T, key, commit string, files map[string]string) {
 	verify := func(data, sig []byte) error {
 		return exec.CommandContext(t.Context(), "openssl", "pkeyutl", "-verify", "-inkey", key, "-rawin", "-in", write("data", data), "-sigfile", write("sig", sig)).Run()
 	}
-	sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(files[signature]))
-	require.NoError(t, err)
+	sig := must(base64.StdEncoding.DecodeString(strings.TrimSpace(files[signature])))
 	require.NoError(t, verify([]byte(files[checksums]), sig))
 	require.Error(t, verify([]byte(files[checksums]+"\n"), sig))
 
 	var envelope dsse.Envelope
 	require.NoError(t, json.Unmarshal([]byte(files[provenance]), &envelope))
-	payload, err := envelope.DecodeB64Payload()
-	require.NoError(t, err)
+	payload := must(envelope.DecodeB64Payload())
 	require.Len(t, envelope.Signatures, 1)
-	sig, err = base64.StdEncoding.DecodeString(envelope.Signatures[0].Sig)
-	require.NoError(t, err)
+	sig = must(base64.StdEncoding.DecodeString(envelope.Signatures[0].Sig))
 	require.NoError(t, verify(dsse.PAE(envelope.PayloadType, payload), sig))
 	var statement struct {
 		Subject   []subject
@@ -108,8 +104,7 @@ func signedBy(t *testing.T, key, commit string, files map[string]string) {
 
 func gitHead(t *testing.T, repo string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "git", "-C", repo, "rev-parse", "HEAD").Output()
-	require.NoError(t, err)
+	out := must(exec.CommandContext(t.Context(), "git", "-C", repo, "rev-parse", "HEAD").Output())
 	return strings.TrimSpace(string(out))
 }
 
@@ -168,8 +163,7 @@ func TestReleaseRefuses(t *testing.T) {
 	gitIn(t, repo, "commit", "-q", "-m", "more")
 	require.ErrorContains(t, makeRelease(t.Context(), options, io.Discard), "tag v0.1.0 is at commit")
 	require.NoDirExists(t, options.out)
-	left, err := os.ReadDir(filepath.Dir(options.out))
-	require.NoError(t, err)
+	left := must(os.ReadDir(filepath.Dir(options.out)))
 	require.Empty(t, left)
 }
 
@@ -197,21 +191,17 @@ func gitIn(t *testing.T, dir string, args ...string) {
 // releaseOf makes a release for this machine only, and returns its files.
 func releaseOf(t *testing.T, repo string, more ...string) map[string]string {
 	t.Helper()
-	here, err := os.Getwd()
-	require.NoError(t, err)
+	here := must(os.Getwd())
 	out, err := filepath.Rel(here, filepath.Join(t.TempDir(), "dist")) // relative, as make has it
 	require.NoError(t, err)
-	o, err := parseRelease(append([]string{"-dir", repo, "-version", "0.1.0", "-out", out}, more...), io.Discard)
-	require.NoError(t, err)
+	o := must(parseRelease(append([]string{"-dir", repo, "-version", "0.1.0", "-out", out}, more...), io.Discard))
 	o.architectures = []string{runtime.GOARCH}
 	o.noVulnerabilities(t)
 	require.NoError(t, makeRelease(t.Context(), o, io.Discard))
 	files := map[string]string{}
-	entries, err := os.ReadDir(o.out)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(o.out))
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(o.out, e.Name()))
-		require.NoError(t, err)
+		data := must(os.ReadFile(filepath.Join(o.out, e.Name())))
 		files[e.Name()] = string(data)
 	}
 	return files
@@ -219,8 +209,7 @@ func releaseOf(t *testing.T, repo string, more ...string) map[string]string {
 
 func chartIn(t *testing.T, packed string) map[string]string {
 	t.Helper()
-	zipped, err := gzip.NewReader(strings.NewReader(packed))
-	require.NoError(t, err)
+	zipped := must(gzip.NewReader(strings.NewReader(packed)))
 	files := map[string]string{}
 	for archive := tar.NewReader(zipped); ; {
 		header, err := archive.Next()
@@ -228,8 +217,7 @@ func chartIn(t *testing.T, packed string) map[string]string {
 			return files
 		}
 		require.NoError(t, err)
-		data, err := io.ReadAll(archive)
-		require.NoError(t, err)
+		data := must(io.ReadAll(archive))
 		files[header.Name] = string(data)
 	}
 }

@@ -19,12 +19,10 @@ func TestScenariosAreListed(t *testing.T) {
 		declared[s.folder] = append(declared[s.folder], s.test)
 	}
 	for folder, listed := range declared {
-		files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
-		require.NoError(t, err)
+		files := must(filepath.Glob(filepath.Join("..", folder, "*_test.go")))
 		var tests []string
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
+			text := must(os.ReadFile(file))
 			for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllStringSubmatch(string(text), -1) {
 				tests = append(tests, match[1])
 			}

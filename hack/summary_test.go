@@ -48,8 +48,7 @@ func TestSummary(t *testing.T) {
 
 func readEvents(t *testing.T, s *summary, lines ...string) (failures int) {
 	t.Helper()
-	failures, err := s.read(strings.NewReader(strings.Join(lines, "\n")))
-	require.NoError(t, err)
+	failures = must(s.read(strings.NewReader(strings.Join(lines, "\n"))))
 	return failures
 }
 

@@ -16,8 +16,7 @@ func TestValuesAreDescribed(t *testing.T) {
 	schema, page, err := describeValues("..")
 	require.NoError(t, err)
 	for path, want := range map[string][]byte{schemaPath: schema, valuesDocPath: page} {
-		have, err := os.ReadFile(filepath.Join("..", path))
-		require.NoError(t, err)
+		have := must(os.ReadFile(filepath.Join("..", path)))
 		require.Equal(t, string(want), string(have), "%s is out of date: go run ./hack values", path)
 	}
 }
@@ -50,8 +49,7 @@ func TestDescribeValues(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			have, err := os.ReadFile(filepath.Join(root, schemaPath))
-			require.NoError(t, err)
+			have := must(os.ReadFile(filepath.Join(root, schemaPath)))
 			require.Equal(t, `{
   "type": "object",
   "properties": {
@@ -70,12 +68,10 @@ func TestDescribeValues(t *testing.T) {
   }
 }
 `, string(have))
-			page, err := os.ReadFile(filepath.Join(root, valuesDocPath))
-			require.NoError(t, err)
+			page := must(os.ReadFile(filepath.Join(root, valuesDocPath)))
 			require.Equal(t, valuesHead+"\n## `image`\n\nThe image of all.\n\n- `image.tag` (`\"\"`): a tag\n\n## `list`\n\nSome\n", string(page))
 			require.NoError(t, writeDescriptions(root))
-			again, err := os.ReadFile(filepath.Join(root, schemaPath))
-			require.NoError(t, err)
+			again := must(os.ReadFile(filepath.Join(root, schemaPath)))
 			require.Equal(t, string(have), string(again), "a second run changes nothing")
 		})
 	}
