@@ -103,11 +103,15 @@ func newHostile(t *testing.T, way bool, handler http.HandlerFunc, own ...int64) 
 	return h
 }
 
-// pour writes chunk until the client goes away.
-func pour(w http.ResponseWriter, chunk []byte) {
-	for {
-		if _, err := w.Write(chunk); err != nil {
-			return
+// pours answers with a status, a header, begin, and then with bytes until the client goes away.
+func pours(code int, key, value, begin string) http.HandlerFunc {
+	megabyte := bytes.Repeat([]byte("a"), 1<<20)
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(key, value)
+		w.WriteHeader(code)
+		_, err := io.WriteString(w, begin)
+		for err == nil {
+			_, err = w.Write(megabyte)
 		}
 	}
 }
@@ -170,24 +174,14 @@ func TestAHostileServerSendsTooMuch(t *testing.T) {
 		sent   int64
 	}{
 		"an object without end": {
-			answer: func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"x":"`)
-				pour(w, megabyte)
-			},
-			ask: get, reason: RefusedSize, says: "API server of milan: GET /api/v1/namespaces/twin/configmaps/it: a response of more than 8388608 bytes is not accepted",
-			sent: longestObject,
+			answer: pours(http.StatusOK, "Content-Type", "application/json", `{"kind":"ConfigMap","apiVersion":"v1","data":{"x":"`),
+			ask:    get, reason: RefusedSize, says: "API server of milan: GET /api/v1/namespaces/twin/configmaps/it: a response of more than 8388608 bytes is not accepted", sent: longestObject,
 		},
 		"a list without end": {
-			answer: func(w http.ResponseWriter, _ *http.Request) { pour(w, megabyte) },
-			ask:    list, reason: RefusedSize, says: "a response of more than 33554432 bytes", sent: longestBody,
+			answer: pours(http.StatusOK, "Content-Type", "text/plain", ""), ask: list, reason: RefusedSize, says: "a response of more than 33554432 bytes", sent: longestBody,
 		},
 		"a length that is too large": {
-			answer: func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Length", fmt.Sprint(1<<40))
-				pour(w, megabyte)
-			},
-			ask: list, reason: RefusedSize, says: "a response of more than 33554432 bytes",
+			answer: pours(http.StatusOK, "Content-Length", fmt.Sprint(1<<40), ""), ask: list, reason: RefusedSize, says: "a response of more than 33554432 bytes",
 		},
 		"a bomb": {
 			answer: func(w http.ResponseWriter, _ *http.Request) {
@@ -197,17 +191,10 @@ func TestAHostileServerSendsTooMuch(t *testing.T) {
 			ask: list, reason: RefusedCompressed, says: "compressed data, which was not asked for",
 		},
 		"an error without end": {
-			answer: func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusForbidden)
-				pour(w, megabyte)
-			},
-			ask: get, reason: RefusedSize, says: "a response of more than 262144 bytes", sent: longestError,
+			answer: pours(http.StatusForbidden, "Content-Type", "text/plain", ""), ask: get, reason: RefusedSize, says: "a response of more than 262144 bytes", sent: longestError,
 		},
 		"an upgrade that fails at length": {
-			answer: func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusBadRequest)
-				pour(w, megabyte)
-			},
+			answer: pours(http.StatusBadRequest, "Content-Type", "text/plain", ""),
 			ask: func(ctx context.Context, kube kubernetes.Interface) error {
 				return kube.CoreV1().RESTClient().Post().Namespace("twin").Resource("pods").Name("it").SubResource("exec").Do(ctx).Error()
 			},
@@ -316,53 +303,23 @@ func TestTheHostIsPinned(t *testing.T) {
 
 // A watch has a limit for an event, and for all that it sends until the next list.
 func TestAHostileServerFloodsAWatch(t *testing.T) {
-	megabyte := strings.Repeat("a", 1<<20)
+	large := strings.Repeat("a", 1<<20)
+	event := func(kind string, i int, data string) string {
+		return fmt.Sprintf(`{"type":%q,"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c%d","namespace":"twin","resourceVersion":"%d"},"data":{"x":"%s"}}}`+"\n", kind, i, i+2, data)
+	}
 	for name, tc := range map[string]struct {
-		watch  func(w io.Writer)
+		part   func(i int) string // of what is sent without end
 		reason string
 	}{
-		"an event without end": {
-			watch: func(w io.Writer) {
-				_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","data":{"x":"`)
-				for {
-					if _, err := io.WriteString(w, megabyte); err != nil {
-						return
-					}
-				}
-			},
-			reason: RefusedSize,
-		},
-		"blanks without end": {
-			watch: func(w io.Writer) {
-				for {
-					if _, err := io.WriteString(w, strings.Repeat("\n", 1<<20)); err != nil {
-						return
-					}
-				}
-			},
-			reason: RefusedSize,
-		},
-		"objects without end": {
-			watch: func(w io.Writer) {
-				for i := 0; ; i++ {
-					if _, err := fmt.Fprintf(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c%d","namespace":"twin","resourceVersion":"%d"},"data":{"x":"%s"}}}`+"\n",
-						i, i+2, megabyte[:256<<10]); err != nil {
-						return
-					}
-				}
-			},
-			reason: RefusedWatch,
-		},
-		"small objects without end": {
-			watch: func(w io.Writer) {
-				for i := 0; ; i++ {
-					if _, err := fmt.Fprintf(w, `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c%d","namespace":"twin","resourceVersion":"%d"}}}`+"\n", i, i+2); err != nil {
-						return
-					}
-				}
-			},
-			reason: RefusedWatch,
-		},
+		"an event without end": {func(i int) string {
+			if i == 0 {
+				return `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","data":{"x":"`
+			}
+			return large
+		}, RefusedSize},
+		"blanks without end":        {func(int) string { return strings.Repeat("\n", 1<<20) }, RefusedSize},
+		"objects without end":       {func(i int) string { return event("ADDED", i, large[:256<<10]) }, RefusedWatch},
+		"small objects without end": {func(i int) string { return event("MODIFIED", i, "") }, RefusedWatch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var lists atomic.Int64
@@ -377,7 +334,10 @@ func TestAHostileServerFloodsAWatch(t *testing.T) {
 					}
 					_, _ = io.WriteString(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
 				default:
-					tc.watch(w)
+					var err error
+					for i := 0; err == nil; i++ {
+						_, err = io.WriteString(w, tc.part(i))
+					}
 				}
 			})
 			factory := informers.NewSharedInformerFactoryWithOptions(h.kube, 0, informers.WithNamespace("twin"))

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -117,36 +118,31 @@ func TestDeadlineCoversTheBody(t *testing.T) {
 		"a body that stops":        {time.Second, 3, 13 * time.Second},
 		"a body that is too slow":  {11 * time.Second, 3, 10 * time.Second},
 		"a body that feeds crumbs": {9 * time.Second, 1000, 60 * time.Second},
+		"a good answer":            {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := &deadline{limit: requestDeadline, wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
+					if tc.want == 0 {
+						return answer(200, strings.NewReader("hello")), nil
+					}
 					return answer(200, &drip{ctx: req.Context(), period: tc.period, bytes: tc.bytes}), nil
 				})}}
 				start := time.Now()
 				resp, err := rt.RoundTrip(request(t, "GET", getPath))
 				require.NoError(t, err)
-				_, err = io.ReadAll(resp.Body)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
+				got, err := io.ReadAll(resp.Body)
+				if tc.want == 0 {
+					require.NoError(t, err)
+					require.Equal(t, "hello", string(got))
+				} else {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
 				require.Equal(t, tc.want, time.Since(start))
 				require.NoError(t, resp.Body.Close())
 			})
 		})
 	}
-}
-
-func TestDeadlineLeavesAGoodAnswerAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := &deadline{limit: requestDeadline, wrapped: wrapped{roundTrip(func(*http.Request) (*http.Response, error) {
-			return answer(200, strings.NewReader("hello")), nil
-		})}}
-		resp, err := rt.RoundTrip(request(t, "GET", getPath))
-		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.Equal(t, "hello", string(got))
-		require.NoError(t, resp.Body.Close())
-	})
 }
 
 func TestPatienceOutlastsAnOutage(t *testing.T) {
@@ -208,23 +204,15 @@ func TestPatienceHasLimits(t *testing.T) {
 	}
 }
 
-func TestPatienceEndsWithItsCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := patient(roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("away") }))
-		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-		defer cancel()
-		start := time.Now()
-		_, err := rt.RoundTrip(request(t, "GET", watchPath).WithContext(ctx))
-		require.Error(t, err)
-		require.LessOrEqual(t, time.Since(start), 90*time.Second)
-	})
-}
-
+// TestPatienceDoesAsTheServerAsks: for as long as its caller waits.
 func TestPatienceDoesAsTheServerAsks(t *testing.T) {
-	for asked, want := range map[string]time.Duration{"3": 3 * time.Second, "3600": longestRetryAfter} {
+	for asked, want := range map[string]time.Duration{"3": 3 * time.Second, "3600": longestRetryAfter, "away": 90 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			calls := 0
 			rt := patient(roundTrip(func(*http.Request) (*http.Response, error) {
+				if asked == "away" {
+					return nil, errors.New("away")
+				}
 				calls++
 				if calls > 1 {
 					return answer(200, strings.NewReader("")), nil
@@ -233,10 +221,15 @@ func TestPatienceDoesAsTheServerAsks(t *testing.T) {
 				resp.Header.Set("Retry-After", asked)
 				return resp, nil
 			}))
+			ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+			defer cancel()
 			start := time.Now()
-			_, err := rt.RoundTrip(request(t, "GET", watchPath))
-			require.NoError(t, err)
-			require.Equal(t, want, time.Since(start))
+			_, err := rt.RoundTrip(request(t, "GET", watchPath).WithContext(ctx))
+			require.Equal(t, asked == "away", err != nil, err)
+			require.LessOrEqual(t, time.Since(start), want)
+			if err == nil {
+				require.Equal(t, want, time.Since(start))
+			}
 		})
 	}
 }
@@ -404,4 +397,79 @@ func TestStripManagedFields(t *testing.T) {
 	got, err = StripManagedFields("no object")
 	require.NoError(t, err)
 	require.Equal(t, "no object", got)
+}
+
+func TestLifeOf(t *testing.T) {
+	t.Parallel()
+	from, until := time.Unix(1_700_000_000, 0), time.Unix(1_700_086_400, 0)
+	certificate, _ := credentials(t, "peer", 1, from, until)
+	token := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
+	for name, tc := range map[string]struct {
+		cfg rest.Config
+		ok  bool
+	}{
+		"a certificate":          {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certificate}}, true},
+		"a token":                {rest.Config{BearerToken: token(`{"iat":1700000000,"exp":1700086400}`)}, true},
+		"a token without an end": {rest.Config{BearerToken: token(`{"iat":1700000000}`)}, false},
+		"a negative end":         {rest.Config{BearerToken: token(`{"exp":-1}`)}, false},
+		"an end that is a word":  {rest.Config{BearerToken: token(`{"exp":"never"}`)}, false},
+		"an end beyond integers": {rest.Config{BearerToken: token(`{"exp":1e400}`)}, false},
+		"no JSON":                {rest.Config{BearerToken: token(`{`)}, false},
+		"no base64":              {rest.Config{BearerToken: "a.!.c"}, false},
+		"an opaque token":        {rest.Config{BearerToken: "secret"}, false},
+		"no certificate":         {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x")}}, false},
+		"nothing":                {rest.Config{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have := LifeOf(&tc.cfg)
+			if !tc.ok {
+				require.Equal(t, Life{}, have)
+				return
+			}
+			require.True(t, from.Equal(have.From) && until.Equal(have.Until), "%v", have)
+		})
+	}
+}
+
+func TestRequestKinds(t *testing.T) {
+	for path, tc := range map[string]struct {
+		method                          string
+		verb                            string
+		watch, stream, write, informers bool
+	}{
+		"/api/v1/pods?watch=true":                                            {method: "GET", verb: "watch", watch: true, informers: true},
+		"/api/v1/namespaces/n/pods?resourceVersion=0":                        {method: "GET", verb: "list", informers: true},
+		"/api/v1/namespaces/n/pods":                                          {method: "GET", verb: "list"},
+		"/api/v1/namespaces/n/pods/p?resourceVersion=0":                      {method: "GET", verb: "get"},
+		"/apis/core.liqo.io/v1beta1/foreignclusters/f":                       {method: "GET", verb: "get"},
+		"/apis/core.liqo.io/v1beta1/foreignclusters":                         {method: "GET", verb: "list"},
+		"/prefix/c-1/apis/apps/v1/namespaces/n/deployments/d/status":         {method: "PUT", verb: "update", write: true},
+		"/api/v1/namespaces/n":                                               {method: "DELETE", verb: "delete", write: true},
+		"/api/v1/namespaces/n/finalize":                                      {method: "PUT", verb: "update", write: true},
+		"/api/v1/namespaces/n/pods/p/log":                                    {method: "GET", verb: "connect", stream: true},
+		"/api/v1/namespaces/n/pods/p/exec":                                   {method: "POST", verb: "connect", stream: true},
+		"/api/v1/namespaces/n/pods/p/portforward":                            {method: "GET", verb: "connect", stream: true},
+		"/api/v1/nodes/n/proxy/stats/summary":                                {method: "GET", verb: "connect", stream: true},
+		"/api/v1/namespaces/pods/configmaps/exec":                            {method: "PUT", verb: "update", write: true},
+		"/api/v1/namespaces/n/configmaps/log":                                {method: "GET", verb: "get"},
+		"/apis/x.io/v1/namespaces/n/pods/p/exec":                             {method: "POST", verb: "create", write: true},
+		"/api/v1/namespaces/n/pods/p/status":                                 {method: "PATCH", verb: "patch", write: true},
+		"/api/v1/pods?watch=1&sendInitialEvents=true&allowWatchBookmarks=on": {method: "GET", verb: "watch", watch: true, informers: true},
+		"/version": {method: "GET", verb: "list"},
+		"/api":     {method: "GET", verb: "list"},
+		"/":        {method: "GET", verb: "list"},
+	} {
+		t.Run(tc.method+" "+path, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), tc.method, "https://host"+path, nil)
+			require.NoError(t, err)
+			require.Equal(t, tc.verb, verbOf(req))
+			require.Equal(t, tc.watch, isWatch(req), "watch")
+			require.Equal(t, tc.stream, isStream(req), "stream")
+			require.Equal(t, tc.write, isWrite(req), "write")
+			require.Equal(t, tc.informers, isInformers(req), "informers")
+		})
+	}
 }

@@ -1,12 +1,15 @@
 package serve
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"math/big"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,13 +93,18 @@ func (s *signer) issue(csr *certificatesv1.CertificateSigningRequest, life time.
 	return nil
 }
 
-func serving(t *testing.T, s *signer) *KubeletCertificate {
+// serving returns a server of node milan with three addresses.
+func serving(t *testing.T, s *signer, change func(*KubeletCertificateConfig)) *KubeletCertificate {
 	t.Helper()
-	k, err := NewKubeletCertificate(KubeletCertificateConfig{
+	cfg := KubeletCertificateConfig{
 		Client: s.CertificatesV1(), NodeName: "milan", DNSNames: []string{"milan"},
 		Addresses: []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("::ffff:10.1.2.4"), netip.MustParseAddr("fd00::1")},
 		Log:       zap.NewNop(),
-	})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	k, err := NewKubeletCertificate(cfg)
 	require.NoError(t, err)
 	return k
 }
@@ -114,7 +122,7 @@ func run(t *testing.T, prepare func(*signer), d time.Duration, check func(*testi
 	synctest.Test(t, func(t *testing.T) {
 		s := newSigner(t)
 		prepare(s)
-		k := serving(t, s)
+		k := serving(t, s, nil)
 		require.Equal(t, "milan", leaf(t, k).Issuer.CommonName)
 		stop := kubetest.Run(t, k.Run)
 		time.Sleep(d)
@@ -154,84 +162,73 @@ func TestKubeletRenewsWithAFreshKey(t *testing.T) {
 	})
 }
 
+// creates refuses requests before the n'th.
+func creates(n int, err error) func(*signer) {
+	return func(s *signer) {
+		s.created = func(have int) error {
+			if have < n {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// signs lets the n'th request have its certificate, and the others what wrong makes of them.
+func signs(n int, wrong func(*signer, *certificatesv1.CertificateSigningRequest) error) func(*signer) {
+	return func(s *signer) {
+		s.got = func(s *signer, _ int, csr *certificatesv1.CertificateSigningRequest) error {
+			if len(s.requests) >= n {
+				return s.issue(csr, time.Hour)
+			}
+			return wrong(s, csr)
+		}
+	}
+}
+
+// answersLate has the certificate at the n'th read, and err before.
+func answersLate(n int, err error) func(*signer) {
+	return func(s *signer) {
+		s.got = func(s *signer, have int, csr *certificatesv1.CertificateSigningRequest) error {
+			if have < n {
+				return err
+			}
+			return s.issue(csr, time.Hour)
+		}
+	}
+}
+
+func ended(kind certificatesv1.RequestConditionType) func(*signer, *certificatesv1.CertificateSigningRequest) error {
+	return func(_ *signer, csr *certificatesv1.CertificateSigningRequest) error {
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue}}
+		return nil
+	}
+}
+
 func TestKubeletOutlastsWhatGoesWrong(t *testing.T) {
 	away := apierrors.NewServiceUnavailable("away")
 	resource := schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}
-	ending := func(kind certificatesv1.RequestConditionType) func(*signer) {
-		return func(s *signer) {
-			s.got = func(s *signer, _ int, csr *certificatesv1.CertificateSigningRequest) error {
-				if len(s.requests) > 2 {
-					return s.issue(csr, time.Hour)
-				}
-				csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue}}
-				return nil
-			}
-		}
-	}
 	for name, tc := range map[string]struct {
 		prepare func(*signer)
 		want    int // requests
 	}{
-		"an API server that is away": {func(s *signer) {
-			s.created = func(n int) error {
-				if n < 5 {
-					return away
-				}
-				return nil
-			}
-		}, 5},
-		"rights that come late": {func(s *signer) {
-			s.created = func(n int) error {
-				if n < 3 {
-					return apierrors.NewForbidden(resource, "", errors.New("no"))
-				}
-				return nil
-			}
-		}, 3},
-		"an API server that goes away while we wait": {func(s *signer) {
-			s.got = func(s *signer, n int, csr *certificatesv1.CertificateSigningRequest) error {
-				if n < 10 {
-					return away
-				}
-				return s.issue(csr, time.Hour)
-			}
-		}, 1},
-		"a late approver": {func(s *signer) {
-			s.got = func(s *signer, n int, csr *certificatesv1.CertificateSigningRequest) error {
-				if n < 20 {
-					return nil
-				}
-				return s.issue(csr, time.Hour)
-			}
-		}, 1},
-		"a denied request": {ending(certificatesv1.CertificateDenied), 3},
-		"a failed request": {ending(certificatesv1.CertificateFailed), 3},
-		"a deleted request": {func(s *signer) {
-			s.got = func(s *signer, _ int, csr *certificatesv1.CertificateSigningRequest) error {
-				if len(s.requests) > 1 {
-					return s.issue(csr, time.Hour)
-				}
-				return apierrors.NewNotFound(resource, csr.Name)
-			}
-		}, 2},
-		"a certificate for another key": {func(s *signer) {
-			s.got = func(s *signer, _ int, csr *certificatesv1.CertificateSigningRequest) error {
-				if len(s.requests) > 1 {
-					return s.issue(csr, time.Hour)
-				}
-				csr.Status.Certificate = s.ca.CertPEM()
-				return nil
-			}
-		}, 2},
-		"garbage": {func(s *signer) {
-			s.got = func(s *signer, _ int, csr *certificatesv1.CertificateSigningRequest) error {
-				if len(s.requests) > 1 {
-					return s.issue(csr, time.Hour)
-				}
-				csr.Status.Certificate = []byte("garbage")
-				return nil
-			}
-		}, 2},
+		"an API server that is away":                 {creates(5, away), 5},
+		"rights that come late":                      {creates(3, apierrors.NewForbidden(resource, "", errors.New("no"))), 3},
+		"an API server that goes away while we wait": {answersLate(10, away), 1},
+		"a late approver":                            {answersLate(20, nil), 1},
+		"a denied request":                           {signs(3, ended(certificatesv1.CertificateDenied)), 3},
+		"a failed request":                           {signs(3, ended(certificatesv1.CertificateFailed)), 3},
+		"a deleted request": {signs(2, func(_ *signer, csr *certificatesv1.CertificateSigningRequest) error {
+			return apierrors.NewNotFound(resource, csr.Name)
+		}), 2},
+		"a certificate for another key": {signs(2, func(s *signer, csr *certificatesv1.CertificateSigningRequest) error {
+			csr.Status.Certificate = s.ca.CertPEM()
+			return nil
+		}), 2},
+		"garbage": {signs(2, func(_ *signer, csr *certificatesv1.CertificateSigningRequest) error {
+			csr.Status.Certificate = []byte("garbage")
+			return nil
+		}), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, tc.prepare, 10*time.Minute, func(t *testing.T, s *signer, k *KubeletCertificate) {
@@ -244,12 +241,7 @@ func TestKubeletOutlastsWhatGoesWrong(t *testing.T) {
 }
 
 func TestKubeletRefusedForeverAsksSeldom(t *testing.T) {
-	run(t, func(s *signer) {
-		s.got = func(_ *signer, _ int, csr *certificatesv1.CertificateSigningRequest) error {
-			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied}}
-			return nil
-		}
-	}, 24*time.Hour, func(t *testing.T, s *signer, k *KubeletCertificate) {
+	run(t, signs(1<<30, ended(certificatesv1.CertificateDenied)), 24*time.Hour, func(t *testing.T, s *signer, k *KubeletCertificate) {
 		require.False(t, k.Issued())
 		require.Less(t, s.count(), 300)
 	})
@@ -265,4 +257,99 @@ func TestKubeletConfigIsChecked(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
+}
+
+// keeping returns a server that keeps its certificate.
+func keeping(t *testing.T, s *signer, directory string, change func(*KubeletCertificateConfig)) *KubeletCertificate {
+	t.Helper()
+	return serving(t, s, func(c *KubeletCertificateConfig) {
+		c.Directory = directory
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// live runs k for d of the bubble's time.
+func live(t *testing.T, k *KubeletCertificate, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	require.NoError(t, k.Run(ctx))
+}
+
+func TestKeptCertificate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		away    time.Duration // between the two processes
+		between func(t *testing.T, directory string)
+		change  func(*KubeletCertificateConfig)
+		lasts   time.Duration
+		want    int // requests of the second process
+	}{
+		"serves the next process":            {lasts: 10 * time.Minute, want: 0},
+		"is renewed when it is due":          {lasts: 50 * time.Minute, want: 1},
+		"is renewed at once when overdue":    {away: 50 * time.Minute, lasts: time.Minute, want: 1},
+		"is of no use when it has ended":     {away: 2 * time.Hour, lasts: time.Minute, want: 1},
+		"is of no use for another address":   {change: func(c *KubeletCertificateConfig) { c.Addresses = []netip.Addr{netip.MustParseAddr("10.1.2.5")} }, lasts: time.Minute, want: 1},
+		"is of no use for another node":      {change: func(c *KubeletCertificateConfig) { c.NodeName = "turin" }, lasts: time.Minute, want: 1},
+		"is of no use when it is broken":     {between: overwrite("garbage"), lasts: time.Minute, want: 1},
+		"is of no use when half of it is":    {between: halve, lasts: time.Minute, want: 1},
+		"is asked for when it has gone":      {between: func(t *testing.T, d string) { require.NoError(t, os.RemoveAll(d)) }, lasts: time.Minute, want: 1},
+		"is asked for when nothing is kept":  {change: func(c *KubeletCertificateConfig) { c.Directory = "" }, lasts: time.Minute, want: 1},
+		"is asked for where nothing is kept": {change: func(c *KubeletCertificateConfig) { c.Directory += "-other" }, lasts: time.Minute, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			directory := filepath.Join(t.TempDir(), "pki")
+			synctest.Test(t, func(t *testing.T) {
+				s := newSigner(t)
+				live(t, keeping(t, s, directory, nil), time.Minute)
+				require.Equal(t, 1, s.count())
+				time.Sleep(tc.away)
+				if tc.between != nil {
+					tc.between(t, directory)
+				}
+				next := keeping(t, s, directory, tc.change)
+				live(t, next, tc.lasts)
+				require.Equal(t, 1+tc.want, s.count())
+				require.True(t, next.Issued())
+				require.NoError(t, leaf(t, next).CheckSignatureFrom(s.ca.Cert))
+			})
+		})
+	}
+}
+
+func TestKeptCertificateIsPrivate(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "pki")
+	synctest.Test(t, func(t *testing.T) {
+		live(t, keeping(t, newSigner(t), directory, nil), time.Minute)
+	})
+	files, err := os.ReadDir(directory)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	info, err := files[0].Info()
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+func TestDirectoryThatCannotBeWrittenTo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		k := keeping(t, newSigner(t), file, nil)
+		live(t, k, time.Minute)
+		require.True(t, k.Issued())
+	})
+}
+
+func overwrite(text string) func(*testing.T, string) {
+	return func(t *testing.T, directory string) {
+		require.NoError(t, os.WriteFile(filepath.Join(directory, keptFile), []byte(text), 0o600))
+	}
+}
+
+func halve(t *testing.T, directory string) {
+	path := filepath.Join(directory, keptFile)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, data[:len(data)/2], 0o600))
 }

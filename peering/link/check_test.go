@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -31,6 +32,7 @@ import (
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -81,8 +83,11 @@ func (s *seen) last() ProviderState {
 	return s.states[len(s.states)-1]
 }
 
-func startCheck(t *testing.T, p *provider, recorded func(context.Context) (types.UID, error)) (*Check, *seen) {
+// startCheck checks a provider with a UID.
+func startCheck(t *testing.T, uid types.UID, recorded func(context.Context) (types.UID, error)) (*provider, *Check, *seen) {
 	t.Helper()
+	p := &provider{}
+	p.uid.Store(uid)
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
@@ -104,18 +109,9 @@ func startCheck(t *testing.T, p *provider, recorded func(context.Context) (types
 		Log: zap.NewNop(),
 	})
 	require.Error(t, c.Gate(), "the gate is closed until the provider is known")
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		require.Error(t, c.Gate(), "and after it has been left")
-	})
-	return c, s
+	t.Cleanup(func() { require.Error(t, c.Gate(), "and after it has been left") })
+	kubetest.Run(t, func(ctx context.Context) error { c.Run(ctx); return nil })
+	return p, c, s
 }
 
 func eventually(t *testing.T, cond func() bool, what string) {
@@ -127,12 +123,11 @@ func known(uid types.UID) func(context.Context) (types.UID, error) {
 	return func(context.Context) (types.UID, error) { return uid, nil }
 }
 
-// TestWorkEndsWithTheGate: work that began while the provider was up ends at the verdict.
-func TestWorkEndsWithTheGate(t *testing.T) {
-	p := &provider{}
-	p.uid.Store(types.UID("a"))
-	c, _ := startCheck(t, p, known("a"))
-	eventually(t, func() bool { return c.Gate() == nil }, "up")
+// TestCheckFollowsTheProvider: work that began while the provider was up ends at the verdict.
+func TestCheckFollowsTheProvider(t *testing.T) {
+	p, c, s := startCheck(t, "a", known("a"))
+	eventually(t, func() bool { return c.Gate() == nil && s.last().Ready != nil && *s.last().Ready }, "up")
+	require.Equal(t, "v1.36.3", s.last().Version.GitVersion)
 	ended, done := c.While(t.Context())
 	done()
 	require.Error(t, ended.Err(), "it is released")
@@ -141,26 +136,17 @@ func TestWorkEndsWithTheGate(t *testing.T) {
 	require.NoError(t, open.Err())
 
 	p.down.Store(true)
-	eventually(t, func() bool { return open.Err() != nil }, "the work ends")
+	eventually(t, func() bool { return open.Err() != nil && !*s.last().Ready }, "the work ends")
 	require.Error(t, c.Gate())
+	require.Equal(t, reasons.RemoteAPIServerNotReady, s.last().Reason)
 	late, done := c.While(t.Context())
 	defer done()
 	require.Error(t, late.Err(), "no work begins at a closed gate")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	require.Empty(t, c.uses)
-}
-
-func TestCheckFollowsTheProvider(t *testing.T) {
-	p := &provider{}
-	p.uid.Store(types.UID("a"))
-	c, s := startCheck(t, p, known("a"))
-	eventually(t, func() bool { return c.Gate() == nil && s.last().Ready != nil && *s.last().Ready }, "up")
-	require.Equal(t, "v1.36.3", s.last().Version.GitVersion)
-
-	p.down.Store(true)
-	eventually(t, func() bool { return c.Gate() != nil && !*s.last().Ready }, "down")
-	require.Equal(t, reasons.RemoteAPIServerNotReady, s.last().Reason)
+	func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		require.Empty(t, c.uses)
+	}()
 
 	p.down.Store(false)
 	eventually(t, func() bool { return c.Gate() == nil && *s.last().Ready }, "up again")
@@ -168,9 +154,7 @@ func TestCheckFollowsTheProvider(t *testing.T) {
 }
 
 func TestCheckRefusesAnotherCluster(t *testing.T) {
-	p := &provider{}
-	p.uid.Store(types.UID("b"))
-	c, s := startCheck(t, p, known("a"))
+	p, c, s := startCheck(t, "b", known("a"))
 	eventually(t, func() bool { return s.last().Reason == corev1beta1.ReasonClusterReplaced }, "another cluster answers")
 	require.Error(t, c.Gate())
 	require.ErrorContains(t, c.Verify(t.Context()), "another cluster answers")
@@ -179,9 +163,7 @@ func TestCheckRefusesAnotherCluster(t *testing.T) {
 }
 
 func TestVerifyNoticesASwapWhileUp(t *testing.T) {
-	p := &provider{}
-	p.uid.Store(types.UID("a"))
-	c, s := startCheck(t, p, known("")) // no UID is recorded: the first one read counts
+	p, c, s := startCheck(t, "a", known("")) // no UID is recorded: the first one read counts
 	eventually(t, func() bool { return c.Gate() == nil }, "up")
 	p.uid.Store(types.UID("b"))
 	require.Error(t, c.Verify(t.Context()))
@@ -194,9 +176,7 @@ func TestVerifyNoticesASwapWhileUp(t *testing.T) {
 // TestRevoked: a provider that revokes the rights of this cluster, and that answers as before, is
 // not ready. One refusal alone changes nothing.
 func TestRevoked(t *testing.T) {
-	p := &provider{}
-	p.uid.Store(types.UID("a"))
-	c, s := startCheck(t, p, known("a"))
+	p, c, s := startCheck(t, "a", known("a"))
 	eventually(t, func() bool { return c.Gate() == nil }, "up")
 	p.refusals.Store(1)
 	eventually(t, func() bool { return p.refusals.Load() < -1 }, "its identity is read again, and again")
@@ -211,9 +191,7 @@ func TestRevoked(t *testing.T) {
 }
 
 func TestUnreadableRecordKeepsTheGateClosed(t *testing.T) {
-	p := &provider{}
-	p.uid.Store(types.UID("a"))
-	c, s := startCheck(t, p, func(context.Context) (types.UID, error) { return "", errors.New("home is away") })
+	_, c, s := startCheck(t, "a", func(context.Context) (types.UID, error) { return "", errors.New("home is away") })
 	eventually(t, func() bool { return s.last().Reason == reasons.RemoteIdentityUnknown }, "said")
 	require.Error(t, c.Gate())
 }
@@ -304,6 +282,46 @@ func TestAProvidersVersionIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, tc.want, bounded(tc.says))
+		})
+	}
+}
+
+// TestProbesAreTimed: an answer, an error and the end of the timeout count; a check that ended
+// because another one was answered does not.
+func TestProbesAreTimed(t *testing.T) {
+	refused := errors.New("connection refused")
+	silent := func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	for name, tc := range map[string]struct {
+		check func(context.Context) error
+		ended time.Duration
+		want  time.Duration // 0: it does not count
+		ok    bool
+	}{
+		"an answer": {func(context.Context) error { time.Sleep(time.Second); return nil }, time.Minute, time.Second, true},
+		"an error":  {func(context.Context) error { time.Sleep(time.Second); return refused }, time.Minute, time.Second, false},
+		"silence":   {silent, 4 * time.Second, 4 * time.Second, false},
+		"overtaken": {silent, time.Second, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var have time.Duration
+				var failed error
+				c := &Conditions{cfg: ConditionsConfig{Timeout: 4 * time.Second, Base: Base{Env: loop.Env{Clock: clock.RealClock{}}}, Probed: func(id string, d time.Duration, err error) {
+					require.Equal(t, "milan", id)
+					have, failed = d, err
+				}}}
+				ctx, cancel := context.WithTimeout(t.Context(), tc.ended)
+				defer cancel()
+				err := c.timed("milan", tc.check)(ctx)
+				require.Equal(t, tc.want, have)
+				require.Equal(t, tc.ok, err == nil)
+				if tc.want > 0 {
+					require.Equal(t, err, failed)
+				}
+			})
 		})
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
@@ -125,10 +127,16 @@ const (
 	hasRenewal = "renewed"
 )
 
+// TestHeartbeat: a cluster that is not the peer is not written to.
 func TestHeartbeat(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		b := newBeating(t, beatEvery, made)
+		b.set(nil, ErrReplaced)
 		b.use("")
+		b.ends()
+		patches, _ := b.patches()
+		require.Zero(t, patches)
+		b.set(nil, nil)
 		b.more(3)
 		first := b.lease()
 		require.Equal(t, map[string]string{"a": "b"}, first.Labels, "nothing else is written")
@@ -139,20 +147,6 @@ func TestHeartbeat(t *testing.T) {
 		b.ends()
 		b.set(nil, nil)
 		b.more(3)
-	})
-}
-
-// TestHeartbeatToAnother: a cluster that is not the peer is not written to.
-func TestHeartbeatToAnother(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		b := newBeating(t, beatEvery, made)
-		b.set(nil, ErrReplaced)
-		b.use("")
-		b.ends()
-		patches, _ := b.patches()
-		require.Zero(t, patches)
-		b.set(nil, nil)
-		b.more(2)
 	})
 }
 
@@ -173,23 +167,18 @@ func TestHeartbeatUnasked(t *testing.T) {
 // take the end of the renewals for an outage.
 func TestHeartbeatTakenBack(t *testing.T) {
 	t.Parallel()
-	connection := func() *networkingv1beta1.Connection {
-		return &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"}}
+	for name, tc := range map[string]struct {
+		interval time.Duration
+		user     string
+	}{"the peer has rights here": {beatEvery, "liqo.io:peer:milan:1"}, "it is off": {}} {
+		t.Run(name, func(t *testing.T) {
+			kubetest.Bubble(t, func(t *testing.T) {
+				b := newBeating(t, tc.interval, hasRenewal)
+				b.use(tc.user)
+				b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+			})
+		})
 	}
-	t.Run("the peer has rights here", func(t *testing.T) {
-		kubetest.Bubble(t, func(t *testing.T) {
-			b := newBeating(t, beatEvery, hasRenewal)
-			b.use("liqo.io:peer:milan:1")
-			b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
-		})
-	})
-	t.Run("it is off", func(t *testing.T) {
-		kubetest.Bubble(t, func(t *testing.T) {
-			b := newBeating(t, 0, hasRenewal)
-			b.use("")
-			b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
-		})
-	})
 	t.Run("nothing to take back", func(t *testing.T) {
 		kubetest.Bubble(t, func(t *testing.T) {
 			b := newBeating(t, 0, made)
@@ -207,7 +196,7 @@ func TestHeartbeatTakenBack(t *testing.T) {
 			b.use("")
 			b.more(2)
 			connections := b.liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan"))
-			kubetest.Create(t, connections, connection())
+			kubetest.Create(t, connections, &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: tenant("milan").Name, Name: "milan"}})
 			b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
 			b.ends()
 			require.Nil(t, b.lease().Spec.RenewTime)
@@ -301,15 +290,9 @@ func TestInvitations(t *testing.T) {
 				})
 				w.coreInformers.Start(t.Context().Done())
 				w.liqoInformers.Start(t.Context().Done())
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 2)
-				go func() { done <- n.Run(ctx, 2) }()
-				go func() { done <- w.directory.Run(ctx) }()
-				exists := func() bool {
-					_, err := leases.Get(t.Context(), corev1beta1.HeartbeatLease, metav1.GetOptions{})
-					require.True(t, err == nil || apierrors.IsNotFound(err), err)
-					return err == nil
-				}
+				kubetest.Run(t, func(ctx context.Context) error { return n.Run(ctx, 2) })
+				kubetest.Run(t, w.directory.Run)
+				exists := func() bool { return kubetest.Find(t, leases, corev1beta1.HeartbeatLease) != nil }
 				w.eventually("the Lease", func() bool { return exists() == tc.want })
 				w.settled()
 				require.Equal(t, tc.want, exists())
@@ -319,8 +302,6 @@ func TestInvitations(t *testing.T) {
 						w.eventually("is made again", exists)
 					}
 				}
-				cancel()
-				require.NoError(t, errors.Join(<-done, <-done))
 			})
 		})
 	}
@@ -329,24 +310,81 @@ func TestInvitations(t *testing.T) {
 // TestSourcesOfOneCondition: the first source that has a condition counts, and all of them wake.
 func TestSourcesOfOneCondition(t *testing.T) {
 	t.Parallel()
-	a, b := &toldSource{}, &toldSource{}
+	a, b := &source{}, &source{}
 	c := &Conditions{loop: loop.New(loop.Config{}), sources: map[string][]Source{}}
 	c.AddSource(server, a, b)
 	told := func() *metav1.Condition { return c.sourced(milan(""))[server] }
 	require.Nil(t, told())
-	b.told = says("False", "Second")
+	b.says = says("False", "Second")
 	require.Equal(t, "Second", told().Reason)
-	a.told = says("Unknown", "First")
+	a.says = says("Unknown", "First")
 	require.Equal(t, "First", told().Reason)
-	a.wake("x")
-	b.wake("y")
+	a.told("x")
+	b.told("y")
 	require.Equal(t, 2, c.loop.Len())
 }
 
-type toldSource struct {
-	told *metav1.Condition
-	wake func(string)
-}
+// TestHeartbeatPair: rome, the provider, hears of milan's API server by the Lease that it
+// makes and milan renews. All loops of both are there.
+func TestHeartbeatPair(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		const interval = 200 * time.Millisecond
+		provider := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+		provider.core.PrependReactor("*", "*", kubetest.NewServer(provider.core.Tracker(), clock.RealClock{}).React)
+		leases := coreinformers.NewSharedInformerFactoryWithOptions(provider.core, 0, coreinformers.WithTransform(TrimLease))
+		pulse := NewPulse(PulseConfig{Interval: interval, Leases: leases.Coordination().V1().Leases(), Client: provider.core.CoordinationV1(),
+			Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
+		provider.conditions.AddSource(server, &source{}, pulse)
+		invitations := NewInvitations(InvitationsConfig{
+			Base: provider.base("rome"), Interval: interval, Directory: provider.directory,
+			Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(),
+		})
+		provider.liqoInformers.Start(t.Context().Done())
+		leases.Start(t.Context().Done())
 
-func (s *toldSource) Condition(*corev1beta1.ForeignCluster) *metav1.Condition { return s.told }
-func (s *toldSource) Subscribe(f func(string))                                { s.wake = f }
+		consumer := newWorld(t, tenant("rome"), secret("rome", "k", "rome"))
+		consumer.addPeer("rome", &peer{core: provider.core})
+		var mu sync.Mutex
+		var down error
+		set := func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			down = err
+		}
+		heartbeat := NewHeartbeat(HeartbeatConfig{
+			Base: consumer.base("milan"), Interval: interval, Timeout: time.Second, Directory: consumer.directory,
+			Serving: func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return down
+			},
+			Identity:    func(context.Context, string, kubernetes.Interface) error { return nil },
+			Connections: consumer.liqoInformers.Networking().V1beta1().Connections(), Clock: clock.RealClock{},
+		})
+		consumer.liqoInformers.Start(t.Context().Done())
+		kubetest.Create(t, consumer.liqo.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})
+
+		provider.run()
+		kubetest.Run(t, func(ctx context.Context) error { return pulse.Run(ctx, 1) })
+		kubetest.Run(t, func(ctx context.Context) error { return invitations.Run(ctx, 1) })
+		provider.eventually("the Lease is there", func() bool {
+			return kubetest.Find(t, provider.core.CoordinationV1().Leases("liqo-tenant-milan"), corev1beta1.HeartbeatLease) != nil
+		})
+		require.Nil(t, meta.FindStatusCondition(provider.cluster("milan").Status.Conditions, server), "nobody has renewed it yet")
+		kubetest.Run(t, consumer.directory.Run)
+		kubetest.Run(t, func(ctx context.Context) error { return heartbeat.Run(ctx, 1) })
+
+		provider.awaits(server, "True HeartbeatSeen")
+		provider.awaits(ready, "True AllChecksPassed")
+		set(errors.New("paused"))
+		provider.awaits(server, "False HeartbeatMissed")
+		provider.awaits(ready, "False HeartbeatMissed")
+		set(nil)
+		provider.awaits(server, "True HeartbeatSeen")
+		provider.awaits(ready, "True AllChecksPassed")
+		// Milan ends the peering: rome does not take its API server for down.
+		require.NoError(t, consumer.core.CoreV1().Secrets("liqo-tenant-rome").Delete(t.Context(), "k", metav1.DeleteOptions{}))
+		provider.awaits(server, "False EndedByPeer")
+		provider.awaits(ready, "False EndedByPeer")
+	})
+}

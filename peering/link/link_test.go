@@ -3,22 +3,23 @@ package link
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -35,7 +36,7 @@ func TestPeerLife(t *testing.T) {
 		w.addPeer("k1", p)
 		stop := w.run()
 		w.awaits(ready, "Unknown NoCredentials")
-		require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+		require.Nil(t, w.condition(server))
 		require.Equal(t, corev1beta1.RoleUnknown, w.cluster("milan").Status.Role)
 
 		secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
@@ -51,7 +52,7 @@ func TestPeerLife(t *testing.T) {
 
 		p.set(errors.New("connection refused"))
 		w.awaits(server, "False APIServerNotReady")
-		require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "connection refused")
+		require.Contains(t, w.condition(server).Message, "connection refused")
 		w.awaits(ready, "False APIServerNotReady")
 		p.set(nil)
 		w.awaits(ready, "True AllChecksPassed")
@@ -69,7 +70,11 @@ func TestPeerLife(t *testing.T) {
 
 		require.NoError(t, secrets.Delete(t.Context(), "kubeconfig", metav1.DeleteOptions{}))
 		w.awaits(ready, "Unknown NoCredentials")
-		require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+		require.Nil(t, w.condition(server))
+		require.Equal(t, corev1beta1.RoleUnknown, w.cluster("milan").Status.Role)
+		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
+		kubetest.Create(t, w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), vn)
+		w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
 	})
 }
 
@@ -116,7 +121,7 @@ func TestFreshProcessKeepsVerdict(t *testing.T) {
 					require.Equal(t, known.Status, w.cluster("milan").Status)
 					return
 				}
-				w.eventually("nothing can be asked", func() bool { return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server) == nil })
+				w.eventually("nothing can be asked", func() bool { return w.condition(server) == nil })
 				require.Equal(t, corev1beta1.RoleConsumer, w.cluster("milan").Status.Role)
 				require.Equal(t, 1, w.settled())
 			})
@@ -154,7 +159,7 @@ func TestBrokenCredentials(t *testing.T) {
 				w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", tc.kubeconfig))
 				w.run()
 				w.awaits(server, "False InvalidCredentials")
-				require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, tc.want)
+				require.Contains(t, w.condition(server).Message, tc.want)
 				w.addPeer("good", newPeer("u"))
 				kubetest.Create(t, w.core.CoreV1().Secrets("liqo-tenant-milan"), secret("milan", "b", "good"))
 				w.awaits(server, "True APIServerReady")
@@ -174,7 +179,13 @@ func TestRightsTakenBack(t *testing.T) {
 			return taken.Load(), nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
 		})
 		w.addPeer("k", p)
+		taken.Store(true)
 		w.run()
+		w.awaits(server, "Unknown IdentityUnknown")
+		w.awaits(ready, "Unknown IdentityUnknown")
+		require.Contains(t, w.condition(server).Message, "no right")
+		require.Empty(t, w.cluster("milan").Status.ClusterUID)
+		taken.Store(false)
 		w.awaits(server, "True APIServerReady")
 		taken.Store(true)
 		require.True(t, apierrors.IsForbidden(w.conditions.Identity(t.Context(), "milan", p.core)))
@@ -226,22 +237,6 @@ func TestIdentityOfTwoRecords(t *testing.T) {
 	})
 }
 
-func TestUnknownIdentity(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
-		p := newPeer("u")
-		p.core.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
-		})
-		w.addPeer("k", p)
-		w.run()
-		w.awaits(server, "Unknown IdentityUnknown")
-		w.awaits(ready, "Unknown IdentityUnknown")
-		require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "no right")
-		require.Empty(t, w.cluster("milan").Status.ClusterUID)
-	})
-}
-
 func TestDirectory(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		foreign := tenant("oslo")
@@ -283,15 +278,15 @@ func TestRights(t *testing.T) {
 		w.run()
 		roles, wide := w.core.RbacV1().RoleBindings("liqo-tenant-milan"), w.core.RbacV1().ClusterRoleBindings()
 		role := func(name string) string {
-			b, err := roles.Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
+			b := kubetest.Find(t, roles, name)
+			if b == nil {
 				return ""
 			}
 			return b.RoleRef.Name + " " + b.Subjects[0].Name
 		}
 		cluster := func() string {
-			b, err := wide.Get(t.Context(), "liqod-peer-cluster:milan", metav1.GetOptions{})
-			if err != nil {
+			b := kubetest.Find(t, wide, "liqod-peer-cluster:milan")
+			if b == nil {
 				return ""
 			}
 			return b.RoleRef.Name + " " + b.Subjects[0].Name
@@ -322,7 +317,7 @@ func TestRights(t *testing.T) {
 		set("liqo.io:peer:turin:1")
 		w.eventually("another peer's user has no rights", unbound)
 		w.eventually("and it is told", func() bool {
-			c := meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready)
+			c := w.condition(ready)
 			return c != nil && c.Status == metav1.ConditionFalse && contains(c.Message, "is not this peer's")
 		})
 		w.settled()
@@ -341,65 +336,13 @@ func TestStaleCacheTakesNoRights(t *testing.T) {
 		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
 		w.run()
 		w.eventually("bound", func() bool {
-			_, err := w.core.RbacV1().RoleBindings("liqo-tenant-milan").Get(t.Context(), PeerTenantRole, metav1.GetOptions{})
-			return err == nil
+			return kubetest.Find(t, w.core.RbacV1().RoleBindings("liqo-tenant-milan"), PeerTenantRole) != nil
 		})
 		before := w.settled()
 		require.NoError(t, w.liqoInformers.Core().V1beta1().ForeignClusters().Informer().GetStore().Delete(milan("")))
 		w.rights.Add(ClusterKey(milan(""))[0])
 		require.Equal(t, before, w.settled())
 	})
-}
-
-func TestStatusOfFacts(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	condition := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
-		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "before", LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
-	}
-	for name, tc := range map[string]struct {
-		facts         facts
-		before        []metav1.Condition
-		server, ready string
-		role          corev1beta1.RoleType
-	}{
-		"nothing known":   {facts{}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
-		"a consumer":      {facts{user: "u", tenant: true}, nil, "", "Unknown NothingChecked", corev1beta1.RoleConsumer},
-		"no tenant yet":   {facts{user: "u"}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumer},
-		"nothing but one": {facts{tenant: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
-		"both":            {facts{user: "u", tenant: true, virtualNode: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumerAndProvider},
-		"probing":         {facts{credentials: true}, nil, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
-		"taken over up":   {facts{credentials: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
-		"taken over down": {facts{credentials: true}, []metav1.Condition{condition(server, "False", "APIServerNotReady")}, "False APIServerNotReady", "False APIServerNotReady", corev1beta1.RoleProvider},
-		"mended secret":   {facts{credentials: true}, []metav1.Condition{condition(server, "False", "InvalidCredentials")}, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
-		"not read yet":    {facts{unread: true, virtualNode: true}, []metav1.Condition{condition(server, "False", "InvalidCredentials")}, "False InvalidCredentials", "False InvalidCredentials", corev1beta1.RoleProvider},
-		"not read, new":   {facts{unread: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
-		"read meanwhile":  {facts{unread: true, credentials: true}, nil, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
-		"up":              {facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}, nil, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
-		"up, network down": {facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}, []metav1.Condition{condition(corev1beta1.ConditionNetwork, "False", "x")},
-			"True APIServerReady", "False x", corev1beta1.RoleProvider},
-		"credentials gone": {facts{virtualNode: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "", "Unknown NoCredentials", corev1beta1.RoleProvider},
-	} {
-		t.Run(name, func(t *testing.T) {
-			fc := milan("")
-			fc.Status.Conditions = tc.before
-			tc.facts.clusterID, tc.facts.ownID, tc.facts.now = "milan", "rome", now
-			got := tc.facts.status(fc)
-			is := func(kind string) string {
-				c := meta.FindStatusCondition(got.Conditions, kind)
-				if c == nil {
-					return ""
-				}
-				return string(c.Status) + " " + c.Reason
-			}
-			require.Equal(t, tc.server, is(server))
-			require.Equal(t, tc.ready, is(ready))
-			require.Equal(t, tc.role, got.Role)
-			fc.Status = got
-			tc.facts.now = now.Add(time.Hour)
-			require.Equal(t, got, tc.facts.status(fc), "the same facts give the same status, times included")
-		})
-	}
 }
 
 func TestConsumerWithoutTenantNamespace(t *testing.T) {
@@ -409,13 +352,12 @@ func TestConsumerWithoutTenantNamespace(t *testing.T) {
 		w := newWorld(t, going, milan("liqo.io:peer:milan:1"))
 		w.run()
 		w.awaits(ready, "Unknown NoCredentials")
-		require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready).Message, "namespace liqo-tenant-milan")
+		require.Contains(t, w.condition(ready).Message, "namespace liqo-tenant-milan")
 		w.settled()
 		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
 		w.awaits(ready, "Unknown NothingChecked")
-		ns, err := w.core.CoreV1().Namespaces().Get(t.Context(), "liqo-tenant-milan", metav1.GetOptions{})
-		require.NoError(t, err, "the controller makes the namespace of a peer with rights")
-		require.Equal(t, tenant("milan").Labels, ns.Labels)
+		ns := kubetest.Get(t, w.core.CoreV1().Namespaces(), "liqo-tenant-milan")
+		require.Equal(t, tenant("milan").Labels, ns.Labels, "the controller makes the namespace of a peer with rights")
 		kubetest.Get(t, w.core.RbacV1().RoleBindings(ns.Name), PeerTenantRole)
 	})
 }
@@ -431,19 +373,7 @@ func TestNoTenantNamespaceAfterTheEnd(t *testing.T) {
 		require.NoError(t, w.liqoInformers.Core().V1beta1().ForeignClusters().Informer().GetStore().Update(stale))
 		w.rights.Add(ClusterKey(stale)[0])
 		w.settled()
-		_, err := w.core.CoreV1().Namespaces().Get(t.Context(), "liqo-tenant-milan", metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err))
-	})
-}
-
-func TestVirtualNodeMakesAProvider(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenant("milan"), milan(""))
-		w.run()
-		w.awaits(ready, "Unknown NoCredentials")
-		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
-		kubetest.Create(t, w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), vn)
-		w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
+		require.Nil(t, kubetest.Find(t, w.core.CoreV1().Namespaces(), "liqo-tenant-milan"))
 	})
 }
 
@@ -478,4 +408,58 @@ func TestRenewedCredentials(t *testing.T) {
 		kubetest.Update(t, secrets, secret("milan", "a", "k3"))
 		require.Equal(t, "milan", <-told, "those of another user are another way")
 	})
+}
+
+// TestTenant: a tenant namespace enforces the level restricted, unless people have chosen
+// another one.
+func TestTenant(t *testing.T) {
+	good := tenant("milan").Labels
+	for name, tc := range map[string]struct{ have, want map[string]string }{
+		"missing":             {nil, good},
+		"made by people":      {map[string]string{"team": "x"}, with(good, "team", "x")},
+		"without a level":     {map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: "milan"}, good},
+		"with a chosen level": {map[string]string{corev1beta1.PodSecurityLabel: "baseline"}, with(good, corev1beta1.PodSecurityLabel, "baseline")},
+		"complete":            {good, good},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kube := corefake.NewClientset()
+			if tc.have != nil {
+				kubetest.Create(t, kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan", Labels: tc.have}})
+			}
+			for range 2 {
+				require.NoError(t, Tenant(t.Context(), kube, "milan"))
+			}
+			ns := kubetest.Get(t, kube.CoreV1().Namespaces(), "liqo-tenant-milan")
+			require.Equal(t, tc.want, ns.Labels)
+		})
+	}
+}
+
+// TestTenantsWithoutALevel: the controller adds the level to tenant namespaces that lack it, and to
+// no other namespace.
+func TestTenantsWithoutALevel(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		old, other := tenant("milan"), tenant("turin")
+		delete(old.Labels, corev1beta1.PodSecurityLabel)
+		other.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: "turin"}
+		w := newWorld(t, old, other)
+		w.run()
+		w.settled()
+		level := func(name string) string {
+			ns := kubetest.Get(t, w.core.CoreV1().Namespaces(), name)
+			return ns.Labels[corev1beta1.PodSecurityLabel]
+		}
+		require.Equal(t, "restricted", level(old.Name))
+		require.Empty(t, level(other.Name))
+		kubetest.Get(t, w.core.RbacV1().RoleBindings(old.Name), ControllerTenantRole)
+		w.core.ClearActions()
+		require.Zero(t, w.settled())
+	})
+}
+
+// with returns labels with one more.
+func with(labels map[string]string, key, value string) map[string]string {
+	labels = maps.Clone(labels)
+	labels[key] = value
+	return labels
 }

@@ -148,8 +148,12 @@ func (w *world) cluster(name string) *corev1beta1.ForeignCluster {
 
 // is reports whether a condition has the given status and reason, written as "True Reason".
 func (w *world) is(name, kind, want string) bool {
-	c := meta.FindStatusCondition(w.cluster(name).Status.Conditions, kind)
-	return c != nil && string(c.Status)+" "+c.Reason == want
+	return conditionOf(w.cluster(name).Status.Conditions, kind) == want
+}
+
+// condition returns a condition of milan, or nil.
+func (w *world) condition(kind string) *metav1.Condition {
+	return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, kind)
 }
 
 func (w *world) awaits(kind, want string) {
