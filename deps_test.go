@@ -46,14 +46,14 @@ var allowed = map[string][]string{
 
 	// Commands ask the API server as anybody may: they know no domain but peering by hand,
 	// what is free to be offered, and what the hosts of the network make of objects.
-	"roles/cmd": {"roles/cmd", "peering/manual", "peering/trust", "netfabric/host", "kube", "reasons", "api"},
+	"roles/cmd": {"roles/cmd", "peering/join", "peering/trust", "netfabric/host", "kube", "reasons", "api"},
 
 	// The steps of a move, and the copy of files, of which no other command knows.
 	"roles/cmd/move":     {"roles/cmd/helper", "roles/cmd/report", "roles/cmd/transfer", "kube/store", "api"},
 	"roles/cmd/transfer": {"kube/serve"},
 
 	// The pods of the check send the packets of nodes, to the addresses of gateways.
-	"roles/cmd/network": {"roles/cmd/helper", "roles/cmd/report", "netfabric/host", "netfabric/kernel", "netfabric/plan", "peering/manual", "kube", "reasons", "api"},
+	"roles/cmd/network": {"roles/cmd/helper", "roles/cmd/report", "netfabric/host", "netfabric/kernel", "netfabric/plan", "peering/join", "kube", "reasons", "api"},
 
 	// Pods of commands, of which it knows no purpose.
 	"roles/cmd/helper": {},
@@ -94,7 +94,6 @@ var forbidden = []struct {
 	{path: "github.com/mdlayher", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
 	{path: "github.com/google/nftables", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
 	{path: "golang.zx2c4.com/wireguard", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
-	{path: module + "/shadow/quota", why: "shadow/pod creates the pods, and asks it for room", except: []string{"shadow/pod"}},
 	{path: "reflect", why: "types are known", except: []string{"kube"}, tests: true},
 }
 

@@ -12,5 +12,5 @@ import (
 var configYAML []byte
 
 func main() {
-	os.Exit(roles.Main(os.Args, configYAML, os.Stdout, os.Stderr))
+	os.Exit(roles.Execute(os.Args, configYAML, os.Stdout, os.Stderr))
 }

@@ -90,9 +90,9 @@ func identity() string {
 // writesInFlight is the maximum number of concurrent writes to one peer.
 const writesInFlight = 64
 
-// peer returns the clients of a peer for a leased role. They write only while this replica
+// toPeer returns the clients of a peer for a leased role. They write only while this replica
 // holds the role's lease and the further gates allow it.
-func (h home) peer(env Env, name string, config *rest.Config, more ...client.Gate) (clients, error) {
+func (h home) toPeer(env Env, name string, config *rest.Config, more ...client.Gate) (clients, error) {
 	config, err := client.Distrust(config, env.foreign(name))
 	if err != nil {
 		return clients{}, err

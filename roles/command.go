@@ -39,7 +39,7 @@ func newCommand(p program) (*cobra.Command, error) {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(cmd.New(p.name, build())...)
+	root.AddCommand(cmd.Commands(p.name, build())...)
 	if p.name == pluginName {
 		asPlugin(root)
 		group(root)

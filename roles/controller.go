@@ -13,16 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
-	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/reflect/replication"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/endpoints"
@@ -37,48 +34,6 @@ const controllerLease = "liqod-controller"
 // controllerAccount is the name of the service account of role controller, to which the chart
 // gives its rights.
 const controllerAccount = "liqod-controller"
-
-// controller wires the loops of role controller. Every replica fills its caches, so that a
-// standby can take over at once. The loops run under the lease.
-type controller struct {
-	env    Env
-	cfg    config.Controller
-	home   home
-	events record.EventRecorder
-
-	own informers.SharedInformerFactory // all objects of kinds of Kubernetes
-	// vkubelets has the objects that the controller creates for virtual nodes. pods and
-	// slices have the Pods and EndpointSlices that it creates for peers.
-	vkubelets, pods, slices, requests informers.SharedInformerFactory
-	// selected has the EndpointSlices of pods that Services of peers select.
-	selected informers.SharedInformerFactory
-	// apiServer has the EndpointSlices of the API server.
-	apiServer informers.SharedInformerFactory
-	// heartbeats has the heartbeat Leases of peers.
-	heartbeats informers.SharedInformerFactory
-	// bounds has the ResourceQuotas and NetworkPolicies of twin namespaces.
-	bounds informers.SharedInformerFactory
-	// volumes has the PersistentVolumes that have the data of other claims of this cluster.
-	volumes informers.SharedInformerFactory
-	// there has the PersistentVolumes whose data is in a provider.
-	there informers.SharedInformerFactory
-	// leases has the Leases of gateways. It is nil without the network fabric.
-	leases informers.SharedInformerFactory
-	liqo   externalversions.SharedInformerFactory
-
-	outgoing, incoming link.Policy // of peerings
-
-	directory *link.Directory
-	consumer  *offer.Consumer
-	publisher *exchange.Publisher
-	// ranges are those of this cluster.
-	ranges *exchange.Ranges
-	// gateways are the gateways of this cluster.
-	gateways exchange.Gateways
-	// conditions writes the status of ForeignClusters.
-	conditions *link.Conditions
-	actors     []Actor
-}
 
 func buildController(_ context.Context, env Env) (Parts, error) {
 	c := &controller{env: env, cfg: env.Config.Controller}
@@ -136,28 +91,6 @@ func (c *controller) makeFactories() {
 	c.liqo = externalversions.NewSharedInformerFactoryWithOptions(c.home.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 }
 
-// leased adds an actor that runs while this replica leads.
-func (c *controller) leased(name string, run func(context.Context) error) {
-	c.actors = append(c.actors, Actor{Name: name, Leased: true, Run: run})
-}
-
-// runner is a loop with a configurable number of workers.
-type runner interface {
-	Run(ctx context.Context, workers int) error
-}
-
-func (c *controller) loop(name string, r runner) {
-	c.leased(name, func(ctx context.Context) error { return r.Run(ctx, c.cfg.Workers) })
-}
-
-// peeringBase returns what the loops of peerings have in common.
-func (c *controller) peeringBase() link.Base {
-	return link.Base{
-		Env: c.env.component(), ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
-	}
-}
-
 func (c *controller) addPeering() {
 	base := c.peeringBase()
 	c.directory = link.NewDirectory(link.DirectoryConfig{
@@ -171,7 +104,7 @@ func (c *controller) addPeering() {
 		Base: base, Directory: c.directory, VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
 		Window: c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probeSeconds(c.env.Registry),
 	})
-	c.loop("rights", link.NewRights(link.RightsConfig{
+	c.addLoop("rights", link.NewRights(link.RightsConfig{
 		Base: base, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount,
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
 	}))
@@ -189,7 +122,7 @@ func (c *controller) addPeering() {
 	// other peer. The call fails for an informer that has stopped only.
 	_, _ = c.liqo.Core().V1beta1().ForeignClusters().Informer().AddEventHandler(store.Each(func(fc *corev1beta1.ForeignCluster) { replicator.Changed(fc.Spec.ClusterID) }))
 	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
-	c.loop("conditions", c.conditions)
+	c.addLoop("conditions", c.conditions)
 	c.leased("vouch", link.NewVouch(link.VouchConfig{Base: base, Clock: c.env.Clock}).Run)
 	c.leased("replica", func(ctx context.Context) error {
 		// The replicator pulls the Configurations of peers without rights in this cluster.
@@ -224,7 +157,7 @@ func (c *controller) addNamespaces() {
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(), Namespaces: c.own.Core().V1().Namespaces(), Env: c.env.component(),
 	}
-	c.loop("namespace-offloadings", namespace.NewOffloading(namespace.OffloadingConfig{
+	c.addLoop("namespace-offloadings", namespace.NewOffloading(namespace.OffloadingConfig{
 		Base: base, Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
 	}))
@@ -236,7 +169,7 @@ func (c *controller) addNamespaces() {
 		RoleBindings:    c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events,
 	})
 	maps.Await(c.ranges.HasSynced) // NetworkPolicies name them
-	c.loop("namespace-maps", maps)
+	c.addLoop("namespace-maps", maps)
 }
 
 // twinBounds returns the settings of what bounds each twin namespace.
@@ -271,16 +204,16 @@ func (c *controller) addVirtualNodes() error {
 	if err != nil {
 		return err
 	}
-	c.loop("virtual-nodes", lifecycle)
+	c.addLoop("virtual-nodes", lifecycle)
 	address, _ := netip.ParseAddr(c.cfg.VKubelet.NodeAddress) // empty, or an address: the configuration accepts nothing else
-	c.loop("certificate-approval", virtualnode.NewApprover(virtualnode.ApproverConfig{
+	c.addLoop("certificate-approval", virtualnode.NewApprover(virtualnode.ApproverConfig{
 		Base: base, Requests: c.requests.Certificates().V1().CertificateSigningRequests(), NodeAddress: address,
 	}))
 	return nil
 }
 
 func (c *controller) addEndpoints() {
-	c.loop("shadow-endpoint-slices", endpoints.New(endpoints.Config{
+	c.addLoop("shadow-endpoint-slices", endpoints.New(endpoints.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Shadows: c.liqo.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
 		Own:        c.selected.Discovery().V1().EndpointSlices().Informer(),

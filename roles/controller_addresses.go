@@ -56,6 +56,6 @@ func (c *controller) addAddresses() {
 	if cfg.Networking.Enabled && cfg.Networking.ExternalEndpoints {
 		ips.Slices = c.own.Discovery().V1().EndpointSlices()
 	}
-	c.loop("api-server-addresses", exchange.NewAPIServer(ips))
-	c.loop("endpoint-addresses", exchange.NewEndpoints(ips))
+	c.addLoop("api-server-addresses", exchange.NewAPIServer(ips))
+	c.addLoop("endpoint-addresses", exchange.NewEndpoints(ips))
 }

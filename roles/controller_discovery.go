@@ -5,6 +5,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/peering/discovery"
+	"github.com/liqod/liqod/peering/join"
+	"github.com/liqod/liqod/peering/link"
 )
 
 // addDiscovery wires the browsers of DNS and multicast DNS, and the loop that creates
@@ -56,4 +58,25 @@ func discoveryMetrics(to *registry) discovery.Metrics {
 		Ignored: func(via, reason string, n int) { ignored.WithLabelValues(via, reason).Add(float64(n)) },
 		Found:   func(via string, n int) { found.WithLabelValues(via).Set(float64(n)) },
 	}
+}
+
+// addJoin wires two loops: one gets and renews the identities of this cluster in its
+// providers, the other ends peerings by hand.
+func (c *controller) addJoin() {
+	cfg := c.env.Config.Peering
+	back := join.Back{Offered: func(fc *corev1beta1.ForeignCluster) bool { return link.IncomingOffered(fc, c.incoming) }}
+	if own := c.env.Config.Authentication; own.Address != "" {
+		back.URL = own.URL
+	}
+	identities := join.New(join.Config{
+		Base: c.peeringBase(), Version: c.env.Version, OwnNamespace: c.env.Config.Namespace, AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
+		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, c.outgoing) },
+		Back:   back, Events: c.events,
+	})
+	c.conditions.AddSource(corev1beta1.ConditionAuthenticated, identities)
+	c.addLoop("join", identities)
+	c.addLoop("ending", join.NewEnding(join.EndingConfig{
+		Cluster:         join.Cluster{ID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo},
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Events: c.events, Env: c.env.component(),
+	}))
 }

@@ -17,7 +17,7 @@ func (c *controller) addHeartbeat() *link.Pulse {
 		Base: c.peeringBase(), Interval: interval, Serving: link.Readyz(c.home.plain.kube), Timeout: c.env.Config.Probe.Timeout,
 		Identity: c.conditions.Identity, Directory: c.directory, Connections: connections, Clock: c.env.Clock,
 	})
-	c.loop("heartbeat-leases", link.NewInvitations(link.InvitationsConfig{
+	c.addLoop("heartbeat-leases", link.NewInvitations(link.InvitationsConfig{
 		Base: c.peeringBase(), Interval: interval, Directory: c.directory, Connections: connections, Leases: leases,
 	}))
 	// In every replica: else an active one that is killed would look like a dead API server.

@@ -37,7 +37,7 @@ func (c *controller) addNetwork() error {
 		Networks: c.liqo.IPAM().V1alpha1().Networks(),
 	}
 	c.publisher = exchange.NewPublisher(cfg)
-	c.loop("network-exchanged", exchange.NewExchange(cfg))
+	c.addLoop("network-exchanged", exchange.NewExchange(cfg))
 	standing := exchange.NewNetworkStatus(cfg)
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
 	servers := []link.Source{exchange.PeerServers{NetworkStatus: standing}}
@@ -45,7 +45,7 @@ func (c *controller) addNetwork() error {
 		servers = append(servers, pulse)
 	}
 	c.conditions.AddSource(corev1beta1.ConditionAPIServer, servers...)
-	c.loop("network-published", c.publisher)
+	c.addLoop("network-published", c.publisher)
 	return nil
 }
 

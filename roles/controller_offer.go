@@ -31,7 +31,7 @@ func (c *controller) addOffers() {
 		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: c.incoming,
 	})
 	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering, provider)
-	c.loop("capacity-asked", c.consumer)
+	c.addLoop("capacity-asked", c.consumer)
 	c.leased("capacity-offered", provider.Run)
 }
 

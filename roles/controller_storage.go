@@ -20,7 +20,7 @@ func (c *controller) addStorage() {
 		return
 	}
 	classes := c.own.Storage().V1().StorageClasses()
-	c.loop("real-claims", kinds.NewRealClaims(kinds.RealClaimsConfig{
+	c.addLoop("real-claims", kinds.NewRealClaims(kinds.RealClaimsConfig{
 		Kube: c.home.fenced.kube, Claims: c.own.Core().V1().PersistentVolumeClaims(), Volumes: c.volumes.Core().V1().PersistentVolumes(),
 		Nodes: c.own.Core().V1().Nodes(), Namespace: cfg.StorageNamespace, Classes: classes, Class: realClass(cfg, classes.Lister()),
 		Recorder: c.events, Env: c.env.component(),

@@ -38,8 +38,8 @@ func (c *controller) addWorkload() {
 		Limits: config.Amounts(c.env.Config.Sharing.TwinLimits), Recorder: c.events,
 	})
 	c.env.Registry.add(newQuotaMetrics(enforcer.Accounts))
-	c.loop("shadow-pods", enforcer)
-	c.loop("ingress-hosts", namespace.NewHosts(namespace.HostsConfig{
+	c.addLoop("shadow-pods", enforcer)
+	c.addLoop("ingress-hosts", namespace.NewHosts(namespace.HostsConfig{
 		Ingresses: c.own.Networking().V1().Ingresses(), Recorder: c.events, Env: c.env.component(),
 	}))
 	c.addLostNodes()
@@ -101,7 +101,7 @@ func (c *controller) addLostNodes() {
 	if !c.cfg.NodeFailure {
 		return
 	}
-	c.loop("lost-nodes", pod.NewLostNodes(pod.LostNodesConfig{
+	c.addLoop("lost-nodes", pod.NewLostNodes(pod.LostNodesConfig{
 		Kube: c.home.fenced.kube, Nodes: c.own.Core().V1().Nodes(), Pods: c.pods.Core().V1().Pods(),
 		Recorder: c.events, Env: c.env.component(),
 	}))

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	all := All()
+	all := allRoles()
 	if kind == "test" {
 		all = append(testRoles(), all...)
 	}

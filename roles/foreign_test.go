@@ -31,7 +31,7 @@ func TestPeersAreNotTrusted(t *testing.T) {
 		Refused: func(peer, reason string) { counted[peer+" "+reason]++ },
 	}
 	runner := &lease.Runner{}
-	peer := must(home{lease: runner}.peer(env, "milan", &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}))
+	peer := must(home{lease: runner}.toPeer(env, "milan", &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}))
 	for range 3 {
 		require.ErrorContains(t, errOf(peer.kube.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})), "API server of milan: GET /api/v1/namespaces/shop/pods/web is answered with a redirect")
 	}

@@ -28,12 +28,12 @@ const (
 
 var errKilled = errors.New("killed by a second signal")
 
-// Main runs the binary and returns its exit code: 0, 1 for a failure, 2 for a command line
+// Execute runs the binary and returns its exit code: 0, 1 for a failure, 2 for a command line
 // or configuration that is not accepted, 130 after a second signal, and the codes of the
 // commands. The first argument is the name of the called program. With the name
 // kubectl-liqo, the binary is a plugin of kubectl. configYAML is the embedded config.yaml.
-func Main(args []string, configYAML []byte, stdout, stderr io.Writer) int {
-	return run(All(), args, configYAML, stdout, stderr)
+func Execute(args []string, configYAML []byte, stdout, stderr io.Writer) int {
+	return run(allRoles(), args, configYAML, stdout, stderr)
 }
 
 func run(all []Role, args []string, configYAML []byte, stdout, stderr io.Writer) int {
@@ -75,4 +75,16 @@ func programName(args []string) string {
 		return pluginName
 	}
 	return ownName
+}
+
+// allRoles returns every role, in the order of the documentation.
+func allRoles() []Role {
+	return []Role{
+		{Name: "controller", Short: "peers, namespaces, virtual nodes, and the pods of peers; one active replica", Build: buildController},
+		{Name: "vkubelet", Short: "one virtual node: its Node, its pods, the kubelet API; one active replica", Build: buildVKubelet},
+		{Name: "webhook", Short: "admission of pods in offloaded namespaces; every replica serves", Build: buildWebhook},
+		{Name: "gateway", Short: "tunnels to the peers and address translation", Build: buildGateway},
+		{Name: "route", Short: "overlay and routes between a node's pods and the gateways", Build: buildRoute},
+		{Name: "ipam", Short: "allocation of networks and addresses; one active replica", Build: buildIPAM},
+	}
 }

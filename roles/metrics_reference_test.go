@@ -104,7 +104,7 @@ func registered(t *testing.T) map[string]metric {
 		m.roles = []string{"every role"}
 		all[name] = m
 	}
-	for _, role := range All() {
+	for _, role := range allRoles() {
 		env := hostEnv(t, role.Name, map[string][]string{
 			"controller": {"--controller.vkubelet.image=liqod:v1", "--discovery.dns.domain=example.com", "--authentication.address=:8443"},
 			"vkubelet":   {"--vkubelet.virtualNode=liqo-tenant-milan/milan", "--vkubelet.nodeAddress=192.0.2.7", "--vkubelet.certificateDirectory=" + t.TempDir()},

@@ -34,7 +34,7 @@ Exit codes: 0 done, or all is well; 1 it failed, or there are problems; 2 the co
 func rootCommand(t *testing.T) *cobra.Command {
 	t.Helper()
 	configYAML := must(os.ReadFile("../config.yaml"))
-	root := must(newCommand(program{name: ownName, roles: All(), configYAML: configYAML}))
+	root := must(newCommand(program{name: ownName, roles: allRoles(), configYAML: configYAML}))
 	return root
 }
 

@@ -45,7 +45,7 @@ func (v *vkubelet) newReflection(to engine.Target, config *rest.Config, settled 
 	if err != nil {
 		return nil, err
 	}
-	provider, err := v.home.peer(v.env, to.Destination, config, runner.Fence())
+	provider, err := v.home.toPeer(v.env, to.Destination, config, runner.Fence())
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package roles
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -11,20 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
@@ -32,7 +25,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -41,39 +33,6 @@ import (
 	"github.com/liqod/liqod/shadow/kubelet"
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
-
-// vkubelet wires one virtual node.
-type vkubelet struct {
-	env             Env
-	home            home
-	namespace, name string
-	addresses       []netip.Addr
-	port            int32
-
-	// tenant, kube and nodes hold the VirtualNode with its NamespaceMap, the Secrets, and the
-	// Node. Every replica runs them. Only the active replica holds pods.
-	tenant externalversions.SharedInformerFactory
-	kube   informers.SharedInformerFactory
-	nodes  informers.SharedInformerFactory
-	// clusters has the ForeignClusters, and remap translates addresses. Both are nil without
-	// the network fabric.
-	clusters    externalversions.SharedInformerFactory
-	remap       *exchange.Remapper
-	ranges      loop.Value[*rangesHere] // nil: they are not known yet
-	credentials *link.Credentials
-	keeper      *virtualnode.Keeper
-	serving     *serve.KubeletCertificate
-
-	events        record.EventRecorder
-	eventsDropped *prometheus.CounterVec
-
-	pods      loop.Value[cache.SharedIndexInformer] // of the node; nil in a standby
-	addressed loop.Value[addressed]                 // the zero value in a standby
-
-	mu            sync.Mutex
-	raw, hardened *rest.Config
-	provider      kubernetes.Interface
-}
 
 // gcPercent makes the garbage collector run more often than by default. A consumer with many
 // virtual nodes runs many vkubelets, and the live heap of each is small beside the garbage
@@ -95,7 +54,7 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	if err = v.watch(); err != nil {
 		return Parts{}, err
 	}
-	server, err := v.server()
+	server, err := v.kubeletServer()
 	if err != nil {
 		return Parts{}, err
 	}
@@ -161,7 +120,7 @@ func (v *vkubelet) watch() error {
 	return nil
 }
 
-func (v *vkubelet) server() (*kubelet.Server, error) {
+func (v *vkubelet) kubeletServer() (*kubelet.Server, error) {
 	var err error
 	v.serving, err = serve.NewKubeletCertificate(serve.KubeletCertificateConfig{
 		Client: v.home.plain.kube.CertificatesV1(), NodeName: v.name,
@@ -189,37 +148,6 @@ func (v *vkubelet) lookup() kubelet.Lookup {
 		},
 		Held: v.heldPods,
 	}
-}
-
-// remoteConfig returns the hardened configuration for the provider. It returns the same one
-// until the credentials change, because client-go keeps one transport per configuration.
-func (v *vkubelet) remoteConfig() (*rest.Config, error) {
-	config, _, err := v.remote()
-	return config, err
-}
-
-func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
-	config, err := v.credentials.Current()
-	if config == nil {
-		return nil, nil, err
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.raw != config {
-		foreign := v.env.foreign(strings.TrimPrefix(v.namespace, corev1beta1.TenantNamespacePrefix))
-		foreign.Own = v.podBytes
-		distrusted, err := client.Distrust(config, foreign)
-		if err != nil {
-			return nil, nil, err
-		}
-		hardened := client.Harden(distrusted, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
-		provider, err := kubernetes.NewForConfig(client.Core(hardened))
-		if err != nil {
-			return nil, nil, fmt.Errorf("making a client of the provider: %w", err)
-		}
-		v.raw, v.hardened, v.provider = config, hardened, provider
-	}
-	return v.hardened, v.provider, nil
 }
 
 func (v *vkubelet) runCaches(ctx context.Context) error {
@@ -260,7 +188,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		<-ctx.Done() // the VirtualNode was just deleted; this vkubelet will be deleted too
 		return nil
 	}
-	provider, err := v.home.peer(v.env, vn.Spec.ClusterID, way.Config())
+	provider, err := v.home.toPeer(v.env, vn.Spec.ClusterID, way.Config())
 	if err != nil {
 		return err
 	}
@@ -356,26 +284,6 @@ func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Loss
 	return kinds.NewLosses(kinds.LossesConfig{
 		Home: v.home.fenced.kube, Pods: local.Core().V1().Pods(), Namespaces: namespaces.Core().V1().Namespaces(), Env: v.env.component(),
 	}), namespaces
-}
-
-// podBytes returns the size of the node's pods, as far as they are known.
-func (v *vkubelet) podBytes() (sum int64) {
-	if lister := v.heldPods(); lister != nil {
-		for _, pod := range store.Listed(lister.List(labels.Everything())) {
-			sum += int64(pod.Size())
-		}
-	}
-	return sum
-}
-
-// heldPods returns the lister of the node's pods. It returns nil in a standby, and until the
-// cache is filled.
-func (v *vkubelet) heldPods() corelisters.PodLister {
-	pods := v.pods.Get()
-	if pods == nil || !pods.HasSynced() {
-		return nil
-	}
-	return corelisters.NewPodLister(pods.GetIndexer())
 }
 
 // apiAccess returns the settings for the access of offloaded pods to the API server of this

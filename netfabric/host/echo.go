@@ -30,39 +30,6 @@ type ProbeSocket interface {
 	SetReadDeadline(t time.Time) error
 }
 
-// EchoPeer is one gateway of a peer.
-type EchoPeer struct {
-	Cluster string     // id of the peer
-	Gateway string     // name among the gateways of the peer
-	Address netip.Addr // under which this cluster sees it, plan.ReplicaAddr of the peer's external range
-	Key     string     // WireGuard public key, in base64
-	Next    string     // another one, which the tunnel device accepts too; empty: none
-	Own     string     // public key of this gateway, of which the keys of probes derive
-}
-
-// sameGateway reports whether p and q are one gateway, whatever its keys.
-func (p EchoPeer) sameGateway(q EchoPeer) bool {
-	return p.Cluster == q.Cluster && p.Gateway == q.Gateway && p.Address == q.Address
-}
-
-// String names the gateway, for errors and messages.
-func (p EchoPeer) String() string {
-	return fmt.Sprintf("gateway %s of %s (%s)", p.Gateway, p.Cluster, p.Address)
-}
-
-// EchoState is the state of the tunnel to one gateway.
-type EchoState struct {
-	Verdict   health.Verdict
-	Answers   bool           // it answers at present, though Verdict may be Down: after it has come and gone
-	Since     time.Time      // when Verdict became what it is
-	RTT       time.Duration  // smoothed round trip time; 0 where Verdict is not Up
-	APIServer health.Verdict // of the peer on its own API server; Unknown where Verdict is not Up
-	Away      bool           // by its last probe, the gateway wants another one of its cluster to be used
-	Accepts   uint64         // KeyHash of the next key of this gateway that the other one accepts, by its last request
-	Reason    string         // a constant of this package, as ReasonSilent
-	Message   string         // a sentence for people
-}
-
 // EchoConfig configures Echo.
 type EchoConfig struct {
 	// ClusterID is the id of this cluster.

@@ -39,9 +39,9 @@ type nearGateway struct {
 	away   []uint64
 }
 
-// listed returns how often the last answer names a peer: once if the gateway does not serve it,
+// timesAway returns how often the last answer names a peer: once if the gateway does not serve it,
 // twice if no tunnel leads there.
-func (g *nearGateway) listed(peer string) (n int) {
+func (g *nearGateway) timesAway(peer string) (n int) {
 	for _, short := range g.away {
 		if short == HashCluster(peer).short() {
 			n++
@@ -86,9 +86,9 @@ func (p *NodeProbes) judge(number int, peer string) (c plan.Candidate, heard boo
 	for _, g := range p.gateways {
 		heard = heard || g.alive
 		if g.number == number {
-			listed := g.listed(peer)
-			c.Alive = g.alive && listed < 2
-			c.Serves = g.alive && listed == 0 && !g.none
+			away := g.timesAway(peer)
+			c.Alive = g.alive && away < 2
+			c.Serves = g.alive && away == 0 && !g.none
 		}
 	}
 	return c, heard

@@ -21,6 +21,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -127,4 +128,11 @@ func (f *fabric) writeRefused(ctx context.Context, client typedcorev1.EventsGett
 		return fmt.Errorf("writing event %s/%s: %w", event.Namespace, event.Name, err)
 	}
 	return nil
+}
+
+// Counted is the network of a host that counts: a *kernel.Kernel.
+type Counted interface {
+	Tunnel() (kernel.Mode, map[string]kernel.Peer, error)
+	Counters(ctx context.Context) (map[string]uint64, error)
+	Refused() (map[netip.Prefix]uint64, error)
 }

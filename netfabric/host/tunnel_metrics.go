@@ -2,20 +2,12 @@ package host
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/liqod/liqod/netfabric/kernel"
 )
-
-// Counted is the network of a host that counts: a *kernel.Kernel.
-type Counted interface {
-	Tunnel() (kernel.Mode, map[string]kernel.Peer, error)
-	Counters(ctx context.Context) (map[string]uint64, error)
-	Refused() (map[netip.Prefix]uint64, error)
-}
 
 // tunnelMetrics reads the counters of a host when they are asked for.
 type tunnelMetrics struct {

@@ -24,7 +24,6 @@ import (
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
-	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/reasons"
 )
@@ -80,7 +79,7 @@ func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPE
 		return nil, nil
 	}
 	peer := fc.Spec.ClusterID
-	ca, err := manual.Authority(ctx, j.cfg.Kube, j.cfg.OwnNamespace)
+	ca, err := Authority(ctx, j.cfg.Kube, j.cfg.OwnNamespace)
 	if err != nil {
 		return nil, err // the controller creates the certificate soon after its start
 	}

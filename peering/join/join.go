@@ -1,8 +1,14 @@
-// Package join obtains this cluster's identities in the clusters whose capacity it uses,
-// and renews them before they expire. It sends requests to the authentication endpoints of
-// these peers (package auth), stores the granted credentials in the tenant namespaces, and
-// provides the condition Authenticated. It validates each answer of a peer against the
-// request.
+// Package join begins and ends peerings.
+//
+// Join obtains this cluster's identities in the clusters whose capacity it uses, and renews
+// them before they expire. It sends requests to the authentication endpoints of these peers
+// (package auth), stores the granted credentials in the tenant namespaces, and provides the
+// condition Authenticated. It validates each answer of a peer against the request.
+//
+// Cluster has what an administrator does: Accept, with a token, and Leave in the consumer,
+// Dismiss in the provider. All of these are idempotent, so a call that was interrupted can be
+// repeated. Two clusters may use each other; what is done for one direction does not affect
+// the other. Ending ends the peering of a ForeignCluster that a user deletes.
 package join
 
 import (

@@ -7,8 +7,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -17,31 +15,6 @@ import (
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
-
-// ClaimsConfig is the configuration of a Claims for one virtual node.
-type ClaimsConfig struct {
-	OfNode
-	// Home is a client for the consumer, Remote for the provider.
-	Home, Remote kubernetes.Interface
-	// Volumes is an informer for the PersistentVolumes of the consumer whose data is in
-	// the provider (label liqo.io/remote-cluster-id).
-	Volumes coreinformers.PersistentVolumeInformer
-	// Workers is the number of claims synced concurrently; 0: no volumes are provisioned.
-	Workers int
-}
-
-// Claims is the provisioner of volumes whose first pod was scheduled to one virtual node.
-// It creates the claim in the provider, and a PersistentVolume in the consumer that
-// represents its data and has node affinity to that provider. It deletes data in the
-// provider only if the claim itself was deleted, not its whole namespace, and if the
-// reclaim policy of its class is Delete. docs/storage.md ("When data is deleted") has all
-// cases.
-type Claims struct {
-	*homeVolumes
-	cfg   ClaimsConfig
-	loop  *loop.Loop
-	twins *engine.Spaces[*claimTwin]
-}
 
 // NewClaims returns a Claims and registers its handlers with the informers; it starts no
 // goroutines.
@@ -71,17 +44,6 @@ func (c *Claims) Run(ctx context.Context) error {
 
 // Resync enqueues all claims. Callers use it after Gate has opened.
 func (c *Claims) Resync() { c.enqueue(corev1.NamespaceAll) }
-
-// claimView is the known state of one claim. Fields are nil if an object does not exist.
-type claimView struct {
-	key           loop.Key
-	twin          *claimTwin
-	local, remote *corev1.PersistentVolumeClaim
-	// volume has the data of local; released are the volumes of earlier claims of that
-	// name.
-	volume   *corev1.PersistentVolume
-	released []*corev1.PersistentVolume
-}
 
 func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 	v := claimView{key: key, twin: c.twins.Get(key.Namespace)}

@@ -6,8 +6,12 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
 )
 
 // claimTwin is an offloaded namespace with its claims in both clusters.
@@ -55,4 +59,40 @@ func (c *Claims) keys(namespace string) (keys []loop.Key) {
 		}
 	}
 	return keys
+}
+
+// ClaimsConfig is the configuration of a Claims for one virtual node.
+type ClaimsConfig struct {
+	OfNode
+	// Home is a client for the consumer, Remote for the provider.
+	Home, Remote kubernetes.Interface
+	// Volumes is an informer for the PersistentVolumes of the consumer whose data is in
+	// the provider (label liqo.io/remote-cluster-id).
+	Volumes coreinformers.PersistentVolumeInformer
+	// Workers is the number of claims synced concurrently; 0: no volumes are provisioned.
+	Workers int
+}
+
+// Claims is the provisioner of volumes whose first pod was scheduled to one virtual node.
+// It creates the claim in the provider, and a PersistentVolume in the consumer that
+// represents its data and has node affinity to that provider. It deletes data in the
+// provider only if the claim itself was deleted, not its whole namespace, and if the
+// reclaim policy of its class is Delete. docs/storage.md ("When data is deleted") has all
+// cases.
+type Claims struct {
+	*homeVolumes
+	cfg   ClaimsConfig
+	loop  *loop.Loop
+	twins *engine.Spaces[*claimTwin]
+}
+
+// claimView is the known state of one claim. Fields are nil if an object does not exist.
+type claimView struct {
+	key           loop.Key
+	twin          *claimTwin
+	local, remote *corev1.PersistentVolumeClaim
+	// volume has the data of local; released are the volumes of earlier claims of that
+	// name.
+	volume   *corev1.PersistentVolume
+	released []*corev1.PersistentVolume
 }

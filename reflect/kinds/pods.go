@@ -353,11 +353,3 @@ func (p *Pods) awaitsAPI(local *corev1.Pod, o forge.PodOptions) string {
 		"the pod starts in cluster %s without the address of the API server of this cluster, and clients in it do not reach the API server: %s", p.cfg.Destination, err))
 	return ""
 }
-
-// boundSince returns when the pod was bound to its node, as far as it is known.
-func boundSince(local *corev1.Pod) time.Time {
-	if c := store.PodCondition(&local.Status, corev1.PodScheduled); c.Status == corev1.ConditionTrue {
-		return c.LastTransitionTime.Time
-	}
-	return local.CreationTimestamp.Time
-}

@@ -365,3 +365,11 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 func networkDown(n *corev1.Node) bool {
 	return n != nil && store.NodeCondition(&n.Status, corev1.NodeNetworkUnavailable).Status == corev1.ConditionTrue
 }
+
+// boundSince returns when the pod was bound to its node, as far as it is known.
+func boundSince(local *corev1.Pod) time.Time {
+	if c := store.PodCondition(&local.Status, corev1.PodScheduled); c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return local.CreationTimestamp.Time
+}

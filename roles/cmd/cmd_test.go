@@ -33,7 +33,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -52,9 +52,9 @@ func newCluster(objects ...runtime.Object) *cluster {
 
 // binding is the ClusterRoleBinding of the chart, with an account of the controller in each of the namespaces.
 func binding(namespaces ...string) *rbacv1.ClusterRoleBinding {
-	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: manual.Controller}}
+	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: join.Controller}}
 	for _, ns := range namespaces {
-		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: manual.Controller, Namespace: ns})
+		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: join.Controller, Namespace: ns})
 	}
 	return b
 }

@@ -26,7 +26,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 )
 
 // connection selects a cluster, with the same flags as kubectl.
@@ -242,7 +242,7 @@ func explainFor(err error, flags string) error {
 		return explained{fmt.Errorf("the API server does not accept the credentials; see `kubectl config view`, %s: %w", flags, err)}
 	case noSuchKind(err):
 		return explained{fmt.Errorf("liqod is not installed in this cluster, or it is not the one that you mean (%s): its kinds are missing: %w", first, err)}
-	case errors.Is(err, manual.ErrNotInstalled):
+	case errors.Is(err, join.ErrNotInstalled):
 		return explained{fmt.Errorf("%w; or it is not the cluster that you mean (%s)", err, flags)}
 	case errors.As(err, &away):
 		return explained{fmt.Errorf("the API server does not answer; is it the one that you mean (%s)? %w", flags, err)}

@@ -20,7 +20,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -32,7 +32,7 @@ func (c *cluster) withMallory(t *testing.T) {
 			offloadingv1beta1.VirtualNodeLabel: "milan", host.GatewayKey: "true"}
 	}
 	meta := metav1.ObjectMeta{Namespace: "aaa", Name: "liqod", Labels: labels(report.Controller)}
-	deployment := deploymentOf("aaa", manual.Controller, meta.Labels)
+	deployment := deploymentOf("aaa", join.Controller, meta.Labels)
 	deployment.Spec.Template.Spec.Containers[0].Image = "mallory:1"
 	gateway := meta
 	gateway.Name, gateway.Annotations = "liqod-gateway-9", map[string]string{host.GatewayKey: `{"name":"mallory","number":9}`}
@@ -83,18 +83,18 @@ func TestLiqodIsNotFound(t *testing.T) {
 	forbidden := newCluster()
 	forbidden.forbid("get", "clusterrolebindings")
 	several := newCluster()
-	require.NoError(t, several.core.Tracker().Delete(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "", manual.Controller))
+	require.NoError(t, several.core.Tracker().Delete(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "", join.Controller))
 	several.add(t, binding("aaa", "liqod"))
 	for name, c := range map[string]*cluster{"no rights": forbidden, "several": several} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for args, says := range map[string]string{
 				"gather --file -": "--namespace names it", "network check": "--image names it", "network perf": "--image names it",
-				"storage move x --to rome-1": "--image names it", "token list": manual.Controller, "network explain 10.9.9.9": manual.Controller,
+				"storage move x --to rome-1": "--image names it", "token list": join.Controller, "network explain 10.9.9.9": join.Controller,
 			} {
 				out, err := c.run(t, strings.Fields(args)...)
 				require.ErrorContains(t, err, says, args)
-				require.ErrorContains(t, err, "ClusterRoleBinding "+manual.Controller, args)
+				require.ErrorContains(t, err, "ClusterRoleBinding "+join.Controller, args)
 				require.Empty(t, out, args)
 			}
 			out, err := c.run(t, "check")
@@ -121,14 +121,14 @@ var labelLists = map[string]string{
 	"move/copy.go ofMove":          "in the namespaces of a move",
 	"move/copy.go Copies":          "shown as the progress of a move; nothing else follows",
 
-	"peering/auth/cluster.go Namespaces":      "objects of the cluster",
-	"peering/link/rights.go Retire":           "in a tenant namespace",
-	"peering/join/identity.go other":          "in a tenant namespace",
-	"peering/link/directory.go begin":         "in a tenant namespace",
-	"peering/manual/consumer.go replicated":   "in a tenant namespace",
-	"peering/manual/consumer.go dropLost":     "objects of the cluster",
-	"peering/manual/consumer.go uses":         "in a tenant namespace",
-	"peering/manual/provider.go dropRequests": "in a tenant namespace",
+	"peering/auth/cluster.go Namespaces":            "objects of the cluster",
+	"peering/link/rights.go Retire":                 "in a tenant namespace",
+	"peering/join/identity.go other":                "in a tenant namespace",
+	"peering/link/directory.go begin":               "in a tenant namespace",
+	"peering/join/cluster_consumer.go replicated":   "in a tenant namespace",
+	"peering/join/cluster_consumer.go dropLost":     "objects of the cluster",
+	"peering/join/cluster_consumer.go uses":         "in a tenant namespace",
+	"peering/join/cluster_provider.go dropRequests": "in a tenant namespace",
 }
 
 // TestListsByLabel: each list by a label is in the table.

@@ -35,7 +35,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -234,10 +234,10 @@ func (r *reading) note(what string, err error, keep func()) {
 // installation reads the Deployments of the chart in the given namespace, or in the one that the cluster names.
 func (r *reading) installation(ctx context.Context) {
 	if r.snap.Namespace == "" {
-		namespace, err := manual.Namespace(ctx, r.to.kube)
+		namespace, err := join.Namespace(ctx, r.to.kube)
 		r.snap.Namespace = cmp.Or(namespace, usualNamespace)
 		if err != nil {
-			if !errors.Is(err, manual.ErrNotInstalled) {
+			if !errors.Is(err, join.ErrNotInstalled) {
 				r.snap.Unread[report.ReadInstallation] = fmt.Errorf("%w (--namespace names it)", err)
 			}
 			return

@@ -16,7 +16,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/network"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -86,7 +86,7 @@ func podAddress(ctx context.Context, to *clients, arg string) (netip.Addr, error
 // fabricObjects reads the objects that the hosts of the network fabric watch. withShared also
 // reads those that say which pods are shared, and which peers reach all pods.
 func fabricObjects(ctx context.Context, to *clients, withShared bool) (out host.Objects, allPods func(corev1beta1.Trust) bool, err error) {
-	namespace, err := manual.Namespace(ctx, to.kube)
+	namespace, err := join.Namespace(ctx, to.kube)
 	if err != nil {
 		return out, nil, explain(err)
 	}
@@ -110,7 +110,7 @@ func reachesAll(ctx context.Context, to *clients) (func(corev1beta1.Trust) bool,
 		Networking struct{ Reach string }
 		Sharing    struct{ Trust corev1beta1.Trust }
 	}
-	if _, err := manual.Configuration(ctx, to.kube, &given); err != nil {
+	if _, err := join.Configuration(ctx, to.kube, &given); err != nil {
 		return nil, explain(err)
 	}
 	return func(trust corev1beta1.Trust) bool {

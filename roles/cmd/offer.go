@@ -15,7 +15,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -156,7 +156,7 @@ func disapprove(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOff
 		return say(out, "the offer %s to cluster %s is not approved", o.Name, o.Spec.ConsumerClusterID)
 	}
 	var config struct{ Sharing struct{ Mode string } } // its keys match in any case
-	if _, err := manual.Configuration(ctx, to.kube, &config); err != nil {
+	if _, err := join.Configuration(ctx, to.kube, &config); err != nil {
 		return err
 	}
 	if config.Sharing.Mode != sharedByPeople {

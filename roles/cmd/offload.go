@@ -21,7 +21,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -100,7 +100,7 @@ func namespaceNames(ctx context.Context, to *clients) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, _ := manual.Namespace(ctx, to.kube) // else the usual one
+	own, _ := join.Namespace(ctx, to.kube) // else the usual one
 	return report.Names(list.Items, func(ns *corev1.Namespace) string {
 		if ns.Name == cmp.Or(own, usualNamespace) || !mayOffload(ns) || slices.Contains(offloaded, ns.Name) {
 			return ""

@@ -14,16 +14,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"errors"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // peering has the flags of peer.
 type peering struct {
-	manual.Invitation
+	join.Invitation
 	// asked is the Request, unless it is empty. amounts are the quantities in it, as given.
 	asked   corev1beta1.CapacityRequest
 	amounts map[corev1.ResourceName]*string
@@ -103,7 +107,7 @@ func (c *commands) tokenFrom(ctx context.Context, remote *connection, here *side
 
 // side is a cluster with liqod in it.
 type side struct {
-	manual.Cluster
+	join.Cluster
 	to *clients
 	// flags are the names of the flags that select the cluster.
 	flags string
@@ -122,11 +126,11 @@ func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, namespace, err := manual.Installed(ctx, to.kube)
+	id, namespace, err := join.Installed(ctx, to.kube)
 	if err != nil {
 		return nil, explainFor(fmt.Errorf("%s: %w", to.server, err), conn.flags)
 	}
-	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}, to: to, flags: conn.flags}, nil
+	return &side{Cluster: join.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}, to: to, flags: conn.flags}, nil
 }
 
 // check validates the flags before the first request, and sets the Request.
@@ -187,7 +191,7 @@ func (c *commands) unpeer() *cobra.Command {
 				return explain(err)
 			}
 		}
-		return explain(c.part(ctx, here, there, args[0], *force, out))
+		return explain(c.separate(ctx, here, there, args[0], *force, out))
 	}))
 	return cmd
 }
@@ -231,9 +235,9 @@ func (s *side) remains(ctx context.Context, id string) (bool, error) {
 	return tenant != nil, s.at(err)
 }
 
-// part ends a peering. It first removes the objects that each side has in the other, while
+// separate ends a peering. It first removes the objects that each side has in the other, while
 // the rights for that still exist, and then the rights. there is nil if the command has no kubeconfig of the peer.
-func (c *commands) part(ctx context.Context, here, there *side, peer string, force bool, out io.Writer) error {
+func (c *commands) separate(ctx context.Context, here, there *side, peer string, force bool, out io.Writer) error {
 	type step struct {
 		at   *side
 		next func(context.Context) ([]string, error)
@@ -286,4 +290,51 @@ func leaving(cluster string, left []string) map[string]string {
 		}
 	}
 	return lines
+}
+
+// generate is the parent of the commands that print YAML instead of writing objects.
+func (c *commands) generate() *cobra.Command {
+	return parent("generate", "Print objects instead of writing them, for GitOps", c.generatePeering())
+}
+
+func (c *commands) generatePeering() *cobra.Command {
+	p := peering{}
+	cmd := &cobra.Command{Use: "peering", Short: "Print the objects with which this cluster uses another one", Args: noArguments}
+	flags := cmd.Flags()
+	namespace := flags.StringP("namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
+	consumer := flags.String("for", "", "print the objects for the other cluster, which the cluster with this `id` will use")
+	p.ask(flags)
+	flags.StringSliceVar(&p.AddressRanges, "pod-cidr", nil, "`range` of this cluster's pods, if it is not the configured one; may be repeated")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if p.Token == "" {
+			return Usagef("generate peering needs --token: liqod token create prints one, in the other cluster")
+		}
+		if err := p.check(); err != nil {
+			return err
+		}
+		var err error
+		if p.Token, err = readToken(p.Token, cmd.InOrStdin()); err != nil {
+			return err
+		}
+		half := p.Objects
+		if cmd.Flags().Changed("for") {
+			if p.Request != nil {
+				return Usagef("--cpu, --memory and --pods are what a cluster asks for: they are of no use with --for")
+			}
+			half = func(namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
+				return p.Counterpart(*consumer, namespace)
+			}
+		}
+		secret, fc, err := half(*namespace)
+		if err != nil {
+			return UsageError(err)
+		}
+		for _, obj := range []runtime.Object{secret, fc} {
+			if err := errors.Join(say(cmd.OutOrStdout(), "---"), printObject(cmd.OutOrStdout(), asYAML, obj)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmd
 }

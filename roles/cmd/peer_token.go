@@ -17,7 +17,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -31,7 +31,7 @@ const (
 
 // peerByToken gives liqod's controller a token, and waits until the controller has an
 // identity and a virtual node.
-func (c *commands) peerByToken(ctx context.Context, invitation manual.Invitation, here *side, wait bool, out io.Writer) error {
+func (c *commands) peerByToken(ctx context.Context, invitation join.Invitation, here *side, wait bool, out io.Writer) error {
 	if invitation.BothWays {
 		if err := offers(ctx, here); err != nil {
 			return explain(err)
@@ -171,9 +171,9 @@ func (c *commands) examineUse(ctx context.Context, conn *connection, token trust
 	if err != nil {
 		return report.Unknown, "it cannot be asked: " + err.Error(), ""
 	}
-	id, _, err := manual.Installed(ctx, to.kube)
+	id, _, err := join.Installed(ctx, to.kube)
 	switch {
-	case errors.Is(err, manual.ErrNotInstalled):
+	case errors.Is(err, join.ErrNotInstalled):
 		return report.Problem, "liqod is not installed in it", "install the chart; " + c.program + " check --pre examines what that needs"
 	case err != nil:
 		return report.Unknown, "it cannot be asked: " + explain(err).Error(), ""

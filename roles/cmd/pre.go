@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -152,8 +152,8 @@ func (p *preflight) readKinds(ctx context.Context) {
 		}
 	}
 	p.kinds = len(ask(corev1beta1.SchemeGroupVersion.String())) > 0
-	namespace, err := manual.Namespace(ctx, p.to.kube)
-	if err != nil && !errors.Is(err, manual.ErrNotInstalled) {
+	namespace, err := join.Namespace(ctx, p.to.kube)
+	if err != nil && !errors.Is(err, join.ErrNotInstalled) {
 		p.snap.Unread["the configuration of liqod"] = err
 	}
 	p.snap.Namespace = namespace

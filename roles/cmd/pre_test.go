@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/kube/serve"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -154,7 +154,7 @@ func TestPreJudges(t *testing.T) {
 func bare(t *testing.T) *cluster {
 	t.Helper()
 	c := newCluster()
-	require.NoError(t, c.core.Tracker().Delete(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "", manual.Controller))
+	require.NoError(t, c.core.Tracker().Delete(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "", join.Controller))
 	discovery, ok := c.core.Discovery().(*fakediscovery.FakeDiscovery)
 	require.True(t, ok)
 	discovery.FakedServerVersion = &version.Info{GitVersion: "v1.34.1"}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 )
 
 func (c *commands) rotateKeys() *cobra.Command {
@@ -39,7 +39,7 @@ func (c *commands) rotateKeys() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		namespace, err := manual.Namespace(cmd.Context(), to.kube)
+		namespace, err := join.Namespace(cmd.Context(), to.kube)
 		if err != nil {
 			return explain(err)
 		}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
 	"github.com/liqod/liqod/roles/cmd/transfer"
@@ -114,16 +114,16 @@ func (c *commands) storageMove() *cobra.Command {
 
 // ownImage returns the image of the controller of this cluster.
 func ownImage(ctx context.Context, to *clients) (string, error) {
-	namespace, err := manual.Namespace(ctx, to.kube)
+	namespace, err := join.Namespace(ctx, to.kube)
 	if err != nil {
 		return "", fmt.Errorf("looking for liqod's image (--image names it): %w", err)
 	}
-	controller, err := to.kube.AppsV1().Deployments(namespace).Get(ctx, manual.Controller, metav1.GetOptions{})
+	controller, err := to.kube.AppsV1().Deployments(namespace).Get(ctx, join.Controller, metav1.GetOptions{})
 	if err == nil && len(controller.Spec.Template.Spec.Containers) == 0 {
 		err = errors.New("it has no container")
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the image of Deployment %s/%s (--image names another one): %w", namespace, manual.Controller, err)
+		return "", fmt.Errorf("reading the image of Deployment %s/%s (--image names another one): %w", namespace, join.Controller, err)
 	}
 	return controller.Spec.Template.Spec.Containers[0].Image, nil
 }

@@ -19,7 +19,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -123,7 +123,7 @@ func (w *tokenWish) check() error {
 
 // create makes the token and its Secret.
 func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) {
-	id, namespace, err := manual.Installed(ctx, to.kube)
+	id, namespace, err := join.Installed(ctx, to.kube)
 	if err != nil {
 		return tokenView{}, err
 	}
@@ -137,7 +137,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 	if err != nil {
 		return tokenView{}, err
 	}
-	ca, err := manual.Authority(ctx, to.kube, namespace)
+	ca, err := join.Authority(ctx, to.kube, namespace)
 	if err != nil {
 		return tokenView{}, err
 	}
@@ -146,7 +146,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 		return tokenView{}, err
 	}
 	if w.bothWays {
-		if err := (manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}).Use(ctx, w.forID); err != nil {
+		if err := (join.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}).Use(ctx, w.forID); err != nil {
 			return tokenView{}, err
 		}
 	}
@@ -211,7 +211,7 @@ func chartURL(ctx context.Context, to *clients) (string, error) {
 			URL     string
 		}
 	}
-	_, err := manual.Configuration(ctx, to.kube, &config)
+	_, err := join.Configuration(ctx, to.kube, &config)
 	if a := config.Authentication.Address; err == nil && a != nil && *a == "" {
 		err = errors.New("this cluster gives no identities: authentication.enabled of the chart is false")
 	}
@@ -264,7 +264,7 @@ func (c *commands) tokenList() *cobra.Command {
 }
 
 func listTokens(ctx context.Context, to *clients) ([]tokenView, error) {
-	namespace, err := manual.Namespace(ctx, to.kube)
+	namespace, err := join.Namespace(ctx, to.kube)
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +313,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 		return report.Names(views, func(v *tokenView) string { return v.ID }), err
 	})
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
-		namespace, err := manual.Namespace(cmd.Context(), to.kube)
+		namespace, err := join.Namespace(cmd.Context(), to.kube)
 		if err != nil {
 			return explain(err)
 		}

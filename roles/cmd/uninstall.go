@@ -55,7 +55,7 @@ func (c *commands) endAll(cmd *cobra.Command, conn *connection, to *clients, r r
 			return err
 		}
 		for _, peer := range r.Peers {
-			if err := c.part(ctx, here, nil, peer, false, out); err != nil {
+			if err := c.separate(ctx, here, nil, peer, false, out); err != nil {
 				return err
 			}
 		}

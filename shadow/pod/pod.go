@@ -17,7 +17,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
-	"github.com/liqod/liqod/shadow/quota"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -312,7 +311,7 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 // reserve reserves room for the pod that is to be created. Without room it sets the condition
 // once per reason and generation: the numbers in its message change with every other pod, so
 // they are not kept up to date. Then the error is the result of the sync.
-func (e *Enforcer) reserve(ctx context.Context, f facts) (quota.Verdict, error) {
+func (e *Enforcer) reserve(ctx context.Context, f facts) (Verdict, error) {
 	room := e.quota.Reserve(f.shadow, f.want)
 	if room.Reason == "" {
 		return room, nil

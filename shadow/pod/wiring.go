@@ -30,12 +30,11 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/shadow/quota"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
 // RoomConfig is what an Enforcer needs to decide on the room in the consumers' Quotas.
-type RoomConfig = quota.Config
+type RoomConfig = LedgerConfig
 
 // Config is the input of New. All fields are required except Limits, HomeLost, AlwaysPull and Observer.
 type Config struct {
@@ -81,7 +80,7 @@ type Enforcer struct {
 	shadows    *store.Store[*offloadingv1beta1.ShadowPod]
 	pods       *store.Store[*corev1.Pod]
 	namespaces *store.Store[*corev1.Namespace]
-	quota      *quota.Ledger
+	quota      *Ledger
 	// since is when the current Run began.
 	since atomic.Pointer[time.Time]
 	// head is the resource version of the API server at that time; empty: unknown.
@@ -111,7 +110,7 @@ func New(cfg Config) *Enforcer {
 		loop.From(cfg.Quotas, e.shadowsThatSelect),
 	)
 	e.loop.Index(cfg.ShadowPods, refusedIndex, store.Index(refusals))
-	e.quota = quota.New(cfg.RoomConfig, e.again, func(key loop.Key) { e.loop.Wake(key) })
+	e.quota = newLedgerOf(cfg.RoomConfig, e.again, func(key loop.Key) { e.loop.Wake(key) })
 	e.loop.Watch(
 		e.shadows.On(store.Handler[*offloadingv1beta1.ShadowPod]{Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) {
 			e.memory.forgetAll(cache.MetaObjectToName(shadow), shadow.UID)
@@ -149,9 +148,6 @@ func (e *Enforcer) newest(ctx context.Context) *string {
 	}
 	return &list.ResourceVersion
 }
-
-// Account is the usage of one consumer.
-type Account = quota.Account
 
 // Accounts returns the usage of each consumer, sorted by id. It returns nil while this
 // process does not lead. It is safe for concurrent use.

@@ -25,7 +25,7 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/plan"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -171,7 +171,7 @@ func Fabric(ctx context.Context, kube kubernetes.Interface, liqo versioned.Inter
 // read reads the objects.
 func (c *checker) read(ctx context.Context) error {
 	var err error
-	if c.seen.Cluster, c.liqod, err = manual.Installed(ctx, c.Kube); err != nil {
+	if c.seen.Cluster, c.liqod, err = join.Installed(ctx, c.Kube); err != nil {
 		return err
 	}
 	if c.fabric, err = Fabric(ctx, c.Kube, c.Liqo, c.liqod, c.Now()); err != nil {

@@ -26,7 +26,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
-	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/join"
 )
 
 // must returns the result of a call that does not fail.
@@ -49,7 +49,7 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 	t.Helper()
 	up := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 	core := fake.NewClientset(
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: manual.Controller}, Subjects: []rbacv1.Subject{{Namespace: "liqod"}}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: join.Controller}, Subjects: []rbacv1.Subject{{Namespace: "liqod"}}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod"}, Data: map[string]string{"config.yaml": "clusterID: rome"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rome-1"}, Status: up},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}}, Status: up},

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"text/tabwriter"
+	"unicode"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -67,52 +70,54 @@ func Line(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Printable(text))
 }
 
-// PodCounts has the pods of a namespace that have not ended, by state.
-type PodCounts struct {
-	// Pods is the number of all of them.
-	Pods int `json:"pods"`
-	// Ready pods serve.
-	Ready int `json:"ready"`
-	// NotReady pods start, fail or end.
-	NotReady int `json:"notReady"`
-	// Refused pods are not accepted by the provider, or cannot be offloaded.
-	Refused int `json:"refused"`
-	// Unschedulable pods fit no node of the provider.
-	Unschedulable int `json:"unschedulable"`
-	// Waiting pods wait for a node of this cluster, or for room in the provider.
-	Waiting int `json:"waiting"`
-	// Cause is the first cause of those that are not ready, in the words of the cluster that
-	// reports it.
-	Cause string `json:"cause,omitempty"`
+// Printable replaces characters that steer a terminal: peers have written some of a text.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return ' '
+	}, text)
 }
 
-func countPods(pods []placedPod) (out PodCounts) {
-	worst, states := OK, map[podState]int{}
-	for _, pod := range pods {
-		states[pod.verdict.state]++
-		if level := pod.verdict.level; level.Rank() > worst.Rank() {
-			worst = level
-			out.Cause = clip(fmt.Sprintf("%s: %s: %s", pod.Name, pod.verdict.reason, pod.verdict.message))
-		}
+// Listed lists names after a verb that agrees with their number.
+func Listed(one, several string, names []string) string {
+	if len(names) == 1 {
+		return one + " " + names[0]
 	}
-	out.Pods, out.Ready, out.NotReady = len(pods), states[podReady], states[podNotReady]
-	out.Refused, out.Unschedulable, out.Waiting = states[podRefused], states[podUnschedulable], states[podWaiting]
-	return out
+	return several + " " + strings.Join(names, ", ")
 }
 
-// String is "3 pods" if all are ready, else it has the number of each state.
-func (c PodCounts) String() string {
-	if c.Ready == c.Pods {
-		return Count(c.Pods, "pod")
+// Table returns rows in columns below their head.
+func Table[T any](head string, rows []T, row func(T) string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, head)
+	for _, r := range rows {
+		_, _ = fmt.Fprintln(w, row(r))
 	}
-	var parts []string
-	for _, part := range []struct {
-		n     int
-		state podState
-	}{{c.NotReady, podNotReady}, {c.Refused, podRefused}, {c.Unschedulable, podUnschedulable}, {c.Waiting, podWaiting}} {
-		if part.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.state))
-		}
+	_ = w.Flush() // to a Builder
+	return b.String()
+}
+
+// table prints a Table; nothing if there are no rows.
+func table[T any](b *strings.Builder, head string, rows []T, row func(T) string) {
+	if len(rows) > 0 {
+		b.WriteString("\n" + Table(head, rows, row))
 	}
-	return fmt.Sprintf("%d of %s ready (%s)", c.Ready, Count(c.Pods, "pod"), strings.Join(parts, ", "))
+}
+
+// Place names the cluster that data is in, by the id of a provider; empty is this cluster.
+func Place(id string) string {
+	if id == "" {
+		return thisCluster
+	}
+	return "cluster " + id
+}
+
+func clip(text string) string {
+	if len(text) <= longestWords {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestWords], "") + "…"
 }

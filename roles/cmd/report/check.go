@@ -28,12 +28,6 @@ var kinds = []string{
 	"quotas", "resourceoffers", "resourcerequests", "shadowendpointslices", "shadowpods", "virtualnodes",
 }
 
-// checker collects findings about a snapshot.
-type checker struct {
-	*Snapshot
-	Examination
-}
-
 // Check looks at everything in a snapshot.
 func Check(s *Snapshot) []Finding {
 	c := &checker{Snapshot: s, Examination: Examination{Section: sectionInstallation}}
@@ -66,24 +60,6 @@ func (c *checker) judgeNamespaces() {
 	c.offloadings()
 	c.Section = sectionPods
 	c.pods()
-}
-
-// Examination collects findings.
-type Examination struct {
-	// Section and Peer are those of the findings that follow.
-	Section, Peer string
-	Findings      []Finding
-}
-
-// Add adds a finding.
-func (e *Examination) Add(id ID, level Level, subject, message, fix string) {
-	e.Report(Finding{ID: id, Level: level, Subject: subject, Message: message, Fix: fix})
-}
-
-// Report adds a finding, to which it gives the section, the peer and the address of the description.
-func (e *Examination) Report(f Finding) {
-	f.Section, f.Peer, f.Docs = e.Section, e.Peer, f.ID.Docs()
-	e.Findings = append(e.Findings, f)
 }
 
 func (c *checker) installation() {
@@ -127,15 +103,6 @@ func (c *checker) crds() {
 	c.Add(idKinds, OK, "CRDs", fmt.Sprintf("all %d kinds are served", len(kinds)), "")
 }
 
-// stale says that nothing can be believed that the controller has written about a state.
-func (s *Snapshot) stale() bool {
-	if s.Unread[ReadLeases] != nil {
-		return false // said elsewhere, and no reason to doubt the rest
-	}
-	_, trouble := s.leading(Controller)
-	return trouble != ""
-}
-
 func (c *checker) webhook() {
 	const subject = "admission webhook"
 	if !c.unread(ReadWebhooks) && len(c.Webhooks) == 0 {
@@ -148,12 +115,12 @@ func (c *checker) webhook() {
 		}
 	}
 	if !c.unread(ReadRules) {
-		c.rules(subject)
+		c.webhookRules(subject)
 	}
 }
 
-// rules looks at the webhooks that only refuse and warn: without them nothing stops.
-func (c *checker) rules(subject string) {
+// webhookRules looks at the webhooks that only refuse and warn: without them nothing stops.
+func (c *checker) webhookRules(subject string) {
 	trusted := 0
 	for _, configuration := range c.Rules {
 		for _, w := range configuration.Webhooks {
@@ -256,8 +223,3 @@ const (
 	kindContainer  = "Container (from the kubelet)"
 	kindClaim      = "PersistentVolumeClaim"
 )
-
-// enrolFix is how this cluster gets a token of a provider. flags are further ones of token create.
-func (c *checker) enrolFix(provider, flags string) string {
-	return fmt.Sprintf("In %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", provider, c.Program, flags, c.Program)
-}

@@ -234,3 +234,33 @@ func Some(names []string, most int) string {
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
+
+// older describes the pods that run in this cluster as they were created before their namespace was offloaded, and
+// says how they are created again. It is empty without such pods. Pods with claims may stay where their data is.
+func (s *Snapshot) older(o *offloadingv1beta1.NamespaceOffloading) (text, fix string) {
+	strategy := o.Spec.PodOffloadingStrategy
+	if o.DeletionTimestamp != nil || strategy == offloadingv1beta1.PodsLocal {
+		return "", ""
+	}
+	n, commands := 0, map[string]bool{}
+	for _, pod := range where(s.Pods, func(pod *corev1.Pod) bool { return pod.Namespace == o.Namespace && !ended(pod) }) {
+		kind, name := madeBy(pod)
+		switch {
+		case pod.DeletionTimestamp != nil, pod.Spec.NodeName == "", s.providerOf(pod.Spec.NodeName) != "":
+			continue
+		case tolerates(pod), mentionsVirtualNodes(pod), kind == "daemonset", strategy != offloadingv1beta1.PodsRemote && len(claimsOf(pod)) > 0:
+			continue
+		case kind == "deployment", kind == "statefulset":
+			commands[fmt.Sprintf("kubectl -n %s rollout restart %s %s", o.Namespace, kind, name)] = true
+		}
+		n++
+	}
+	if n == 0 {
+		return "", ""
+	}
+	fix = fmt.Sprintf("kubectl -n %s get pods -o wide\nshows them. Nothing creates them again by itself.", o.Namespace)
+	if all := slices.Sorted(maps.Keys(commands)); len(all) > 0 {
+		fix = strings.Join(all[:min(len(all), mostNames)], "\n")
+	}
+	return Count(n, "pod") + " created before the namespace was offloaded: existing pods stay on nodes of this cluster until they are created again", fix
+}

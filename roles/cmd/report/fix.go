@@ -175,7 +175,7 @@ func (c *checker) waitingFix(pod placedPod) string {
 }
 
 // ofNode reports whether a pod belongs to nodes of this cluster, such as one of a provisioner of volumes: its
-// namespace is not for providers.
+// namespaceStatus is not for providers.
 func (c *checker) ofNode(pod *corev1.Pod) bool {
 	return pod.Spec.HostNetwork || strings.HasPrefix(pod.Namespace, "kube-") || pod.Namespace == c.Namespace ||
 		slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })

@@ -1,5 +1,12 @@
 package report
 
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // ID names a check. It is stable: scripts compare it, and it is the section of the check in
 // docs/checks.md.
 type ID string
@@ -68,3 +75,133 @@ const (
 	idMove          ID = "data-move"
 	idDaemonSets    ID = "daemonsets"
 )
+
+// Level says how well something is.
+type Level string
+
+// Rank orders levels: the worse one has the higher rank.
+func (l Level) Rank() int {
+	return max(0, slices.Index([]Level{OK, Warning, Unknown, Problem}, l))
+}
+
+// Worse returns the worse of two levels.
+func Worse(a, b Level) Level {
+	if b.Rank() > a.Rank() {
+		return b
+	}
+	return a
+}
+
+// Finding is what was found out about one thing.
+type Finding struct {
+	// ID names the check, and Docs is the address of its description.
+	ID   ID     `json:"id"`
+	Docs string `json:"docs"`
+	// Section that the finding belongs to, as the text prints it.
+	Section string `json:"section"`
+	// Peer is the cluster id of the peer that it concerns, if it is one.
+	Peer string `json:"peer,omitempty"`
+	// Level says how well it is.
+	Level Level `json:"level"`
+	// Reason is the cause in one word, if the cluster reports one.
+	Reason string `json:"reason,omitempty"`
+	// Because names the finding of which this one is a consequence, as Finding.Name does.
+	Because string `json:"because,omitempty"`
+	// Subject is what was looked at.
+	Subject string `json:"subject"`
+	// Message is what was found.
+	Message string `json:"message"`
+	// Fix says what to do.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Name identifies a finding among those of a cluster.
+func (f Finding) Name() string {
+	if f.Peer == "" {
+		return f.Subject
+	}
+	return f.Peer + ", " + f.Subject
+}
+
+// Worst returns the worst level of findings.
+func Worst(findings []Finding) Level {
+	level := OK
+	for _, f := range findings {
+		level = Worse(level, f.Level)
+	}
+	return level
+}
+
+// Left names the problems and the unknown parts among findings, without those that follow from others.
+func Left(findings []Finding) string {
+	var names []string
+	for _, f := range findings {
+		if (f.Level == Problem || f.Level == Unknown) && !follows(f, findings) {
+			names = append(names, f.Name())
+		}
+	}
+	return cmp.Or(strings.Join(slices.Compact(names), "; "), tallyText(findings))
+}
+
+// follows reports whether a finding is the consequence of one of the others.
+func follows(f Finding, all []Finding) bool {
+	return f.Because != "" && slices.ContainsFunc(all, func(other Finding) bool { return other.Name() == f.Because && other.Because == "" })
+}
+
+// checker collects findings about a snapshot.
+type checker struct {
+	*Snapshot
+	Examination
+}
+
+// Examination collects findings.
+type Examination struct {
+	// Section and Peer are those of the findings that follow.
+	Section, Peer string
+	Findings      []Finding
+}
+
+// Add adds a finding.
+func (e *Examination) Add(id ID, level Level, subject, message, fix string) {
+	e.Report(Finding{ID: id, Level: level, Subject: subject, Message: message, Fix: fix})
+}
+
+// Report adds a finding, to which it gives the section, the peer and the address of the description.
+func (e *Examination) Report(f Finding) {
+	f.Section, f.Peer, f.Docs = e.Section, e.Peer, f.ID.Docs()
+	e.Findings = append(e.Findings, f)
+}
+
+// enrolFix is how this cluster gets a token of a provider. flags are further ones of token create.
+func (c *checker) enrolFix(provider, flags string) string {
+	return fmt.Sprintf("In %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", provider, c.Program, flags, c.Program)
+}
+
+// tallyText says how many findings there are of what is not well. A consequence of another finding does
+// not count.
+func tallyText(findings []Finding) string {
+	levels := map[Level]int{}
+	for _, f := range findings {
+		if !follows(f, findings) {
+			levels[f.Level]++
+		}
+	}
+	if levels[Problem]+levels[Unknown]+levels[Warning] == 0 {
+		return "Everything is well."
+	}
+	return strings.Join(Tally(levels), ", ") + "."
+}
+
+// Tally says how many there are of each level that is not well.
+func Tally(levels map[Level]int) (parts []string) {
+	if n := levels[Problem]; n > 0 {
+		parts = append(parts, Count(n, "problem"))
+	}
+	if n := levels[Unknown]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d unknown", n))
+	}
+	if n := levels[Warning]; n > 0 {
+		parts = append(parts, Count(n, "warning"))
+	}
+	return parts
+}

@@ -481,3 +481,40 @@ func (c *checker) claim(n *ipamv1alpha1.Network) {
 		c.Add(idRange, Problem, subject, ready.Message, "docs/networking.md#addresses-between-clusters says what to do about "+ready.Reason)
 	}
 }
+
+func conditions(fc *corev1beta1.ForeignCluster) (out []metav1.Condition) {
+	for _, check := range checks {
+		if c := meta.FindStatusCondition(fc.Status.Conditions, check.kind); c != nil {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// quotas are those that bound a peer in this cluster.
+func (s *Snapshot) quotas(id string) []*offloadingv1beta1.Quota {
+	return where(s.Quotas, func(q *offloadingv1beta1.Quota) bool { return q.Namespace == corev1beta1.TenantNamespace(id) })
+}
+
+func hosted(s *Snapshot, id string) Hosted {
+	namespaces := where(s.Twins(), func(t *Twin) bool { return t.Peer == id })
+	return Hosted{Namespaces: len(namespaces), Pods: len(s.hostedPods(id))}
+}
+
+// hostedPods are the pods that a peer runs in this cluster.
+func (s *Snapshot) hostedPods(id string) []*corev1.Pod {
+	return where(s.Pods, func(pod *corev1.Pod) bool { return origin(pod) == id && !ended(pod) })
+}
+
+// Twins returns the namespaces that this cluster has for peers.
+func (s *Snapshot) Twins() (out []Twin) {
+	for _, m := range s.Maps {
+		origin := m.Labels[offloadingv1beta1.OriginIDLabel]
+		for name, twin := range m.Status.CurrentMapping {
+			if origin != "" && m.Labels[offloadingv1beta1.ReplicatedLabel] == "true" && twin.Phase == offloadingv1beta1.MappingAccepted {
+				out = append(out, Twin{origin, twin.RemoteNamespace, name})
+			}
+		}
+	}
+	return out
+}

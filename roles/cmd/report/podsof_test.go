@@ -109,7 +109,7 @@ func TestAmountsAndShares(t *testing.T) {
 		require.Equal(t, tc.shared, n.share(tc.name))
 	}
 	n := Room{Used: resources("1500m", "1536Mi", "3"), Capacity: resources("32", "65536000Ki", "110")}
-	require.Equal(t, "pods 3/110 (3%), cpu 1.5/32 (5%), memory 1.5/62.5Gi (2%)", n.room())
+	require.Equal(t, "pods 3/110 (3%), cpu 1.5/32 (5%), memory 1.5/62.5Gi (2%)", n.inUse())
 	require.Equal(t, "0/0Gi", Room{}.share(corev1.ResourceMemory))
 }
 

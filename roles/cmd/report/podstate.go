@@ -426,3 +426,15 @@ func (s *Snapshot) PodsOf(namespace string) (out []Pod) {
 	}
 	return out
 }
+
+// origin is the peer that has a pod of this cluster; empty for other pods.
+func origin(pod *corev1.Pod) string {
+	if pod.Labels[offloadingv1beta1.ManagedByLabel] != offloadingv1beta1.ManagedByShadowPod {
+		return ""
+	}
+	return pod.Labels[offloadingv1beta1.OriginLabel]
+}
+
+func ended(pod *corev1.Pod) bool {
+	return offloadingv1beta1.Ended(pod.Status.Phase)
+}

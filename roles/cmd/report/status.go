@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -10,9 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -20,180 +17,6 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/shadow/rules"
 )
-
-// Installation is liqod in a cluster.
-type Installation struct {
-	// Cluster is this cluster's id; empty if it could not be found.
-	Cluster string `json:"cluster,omitempty"`
-	// Version and Namespace of the installation.
-	Version   string `json:"version,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	// Kubernetes is the version of the API server.
-	Kubernetes string `json:"kubernetes,omitempty"`
-	// Roles of liqod in this cluster.
-	Roles []Role `json:"roles"`
-}
-
-// Status is how a cluster and its peerings are.
-type Status struct {
-	Installation
-	// Only is the namespace that alone was read. Roles and peers are unknown then.
-	Only string `json:"only,omitempty"`
-	// Health of everything that is in here.
-	Health Level `json:"health"`
-	// Problems are the findings that are problems, or that could not be found out; the
-	// worst first.
-	Problems []Finding `json:"problems"`
-	// Warnings are the findings about peers, offloaded namespaces, pods and volumes that may become
-	// problems.
-	Warnings []Finding `json:"warnings,omitempty"`
-	// Unread names what could not be read. The state of it is unknown.
-	Unread []string `json:"unread,omitempty"`
-	// Differences say what of Only does not follow its pods into providers.
-	Differences []string `json:"differences,omitempty"`
-	// Peers, by cluster id.
-	Peers []Peer `json:"peers"`
-	// Namespaces that are offloaded.
-	Namespaces []Namespace `json:"namespaces"`
-	// Left counts the pods of Only that are on virtual nodes although it is not offloaded. It is empty without such pods.
-	Left string `json:"left,omitempty"`
-	// Kept says how much data is kept without a claim.
-	Kept string `json:"kept,omitempty"`
-	// Moves are those of data to another cluster.
-	Moves []Move `json:"moves,omitempty"`
-}
-
-// Role is a Deployment or DaemonSet of a role of liqod.
-type Role struct {
-	Name string `json:"name"`
-	// Object is its namespace and name.
-	Object string `json:"object"`
-	Level  Level  `json:"level"`
-	// Message says how well it runs.
-	Message string `json:"message"`
-	Ready   int32  `json:"ready"`
-	Want    int32  `json:"want"`
-	// Leader is the replica that leads, empty if there is none.
-	Leader  string `json:"leader,omitempty"`
-	Version string `json:"version,omitempty"`
-	Image   string `json:"image"`
-	// Restarts of the containers of its pods.
-	Restarts int32 `json:"restarts"`
-
-	fix string
-}
-
-// Peer is how a peering is.
-type Peer struct {
-	ClusterID string               `json:"clusterID"`
-	Role      corev1beta1.RoleType `json:"role"`
-	Health    Level                `json:"health"`
-	// Message of the peer's ForeignCluster.
-	Message string `json:"message,omitempty"`
-	// APIServer is the address of the peer's API server, if it is asked.
-	APIServer string `json:"apiServer,omitempty"`
-	// Trust in the peer, if it is not that of the setting sharing.trust.
-	Trust corev1beta1.Trust `json:"trust,omitempty"`
-	// Refused are packets of the peer that the network fabric of this cluster has dropped lately.
-	Refused Refused `json:"refused,omitzero"`
-	// Version of liqod in the peer, as it has said.
-	Version string `json:"version,omitempty"`
-	// Conditions of the peer's ForeignCluster, but for Ready, in the order in which they
-	// explain each other.
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Offers of capacity, in both directions.
-	Offers []Offer `json:"offers,omitempty"`
-	// VirtualNodes that stand for the peer, and what runs on them.
-	VirtualNodes []VirtualNode `json:"virtualNodes"`
-	// Given is what the Quotas of this cluster give the peer, and what its pods here ask for. Limit
-	// says in words what bounds it.
-	Given Room   `json:"given,omitzero"`
-	Limit string `json:"limit,omitempty"`
-	// Hosted is what the peer runs here.
-	Hosted Hosted `json:"hosted"`
-}
-
-// Refused counts packets that the hosts of this cluster have dropped. Each host records its number
-// when it has doubled, so there may be more of them.
-type Refused struct {
-	Packets int64 `json:"packets"`
-	Hosts   int   `json:"hosts"`
-}
-
-// String writes r as a part of a sentence, and nothing without packets.
-func (r Refused) String() string {
-	if r == (Refused{}) {
-		return ""
-	}
-	return fmt.Sprintf("at least %s, on %s", Count(int(r.Packets), "packet"), Count(r.Hosts, "host"))
-}
-
-// Offer is capacity that one cluster offers the other.
-type Offer struct {
-	Name string `json:"name"`
-	// Incoming is capacity of the peer for this cluster; else it is the reverse.
-	Incoming bool                       `json:"incoming"`
-	Approved bool                       `json:"approved"`
-	Phase    sharingv1alpha1.OfferPhase `json:"phase,omitempty"`
-	Message  string                     `json:"message,omitempty"`
-	Capacity corev1.ResourceList        `json:"capacity"`
-}
-
-// VirtualNode is how a virtual node is, and how much of it is used.
-type VirtualNode struct {
-	Name    string `json:"name"`
-	Health  Level  `json:"health"`
-	Message string `json:"message,omitempty"`
-	Room
-	Pods int `json:"pods"`
-	// Ready is the number of pods that are ready.
-	Ready int `json:"ready"`
-	// Removing says that the virtual node is being removed.
-	Removing bool `json:"removing,omitempty"`
-}
-
-// Room is how much of a capacity is used.
-type Room struct {
-	// Capacity is what pods may ask for, Used is what they ask for.
-	Capacity corev1.ResourceList `json:"capacity"`
-	Used     corev1.ResourceList `json:"used"`
-}
-
-func (r *Room) use(pod *corev1.Pod) {
-	rules.AddResources(r.Used, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
-	rules.AddResources(r.Used, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
-}
-
-// Hosted counts what a peer runs in this cluster.
-type Hosted struct {
-	Namespaces int `json:"namespaces"`
-	Pods       int `json:"pods"`
-}
-
-// Namespace is an offloaded namespace.
-type Namespace struct {
-	Name     string                                  `json:"name"`
-	Strategy offloadingv1beta1.PodOffloadingStrategy `json:"strategy"`
-	Phase    offloadingv1beta1.OffloadingPhase       `json:"phase"`
-	Message  string                                  `json:"message,omitempty"`
-	// RemoteName is the name of its twins.
-	RemoteName string `json:"remoteName,omitempty"`
-	// Peers that are selected, and whether each has the twin.
-	Peers []NamespacePeer `json:"peers"`
-	// NoNode are the pods that wait for a node of this cluster, of which some are virtual.
-	NoNode PodCounts `json:"noNode,omitzero"`
-}
-
-// NamespacePeer is an offloaded namespace in one peer.
-type NamespacePeer struct {
-	ClusterID string `json:"clusterID"`
-	Ready     bool   `json:"ready"`
-	Message   string `json:"message,omitempty"`
-	// Pods of the namespace that are on virtual nodes of the peer, and have not ended.
-	Pods int `json:"pods"`
-	// PodCounts has these pods by state.
-	PodCounts PodCounts `json:"podCounts"`
-}
 
 // Summarize makes a status of a snapshot.
 func Summarize(s *Snapshot) *Status {
@@ -216,7 +39,7 @@ func Summarize(s *Snapshot) *Status {
 	if s.Only == "" {
 		out.Kept = s.kept()
 		for _, id := range s.peerIDs() {
-			out.Peers = append(out.Peers, peer(s, id, findings))
+			out.Peers = append(out.Peers, peerStatus(s, id, findings))
 		}
 	}
 	pods := map[place][]placedPod{}
@@ -231,7 +54,7 @@ func Summarize(s *Snapshot) *Status {
 		out.Left = countPods(left).String()
 	}
 	for i := range s.Offloadings {
-		out.Namespaces = append(out.Namespaces, namespace(&s.Offloadings[i], pods))
+		out.Namespaces = append(out.Namespaces, namespaceStatus(&s.Offloadings[i], pods))
 	}
 	return out
 }
@@ -290,15 +113,6 @@ func KnownPeers(peers []string) string {
 	return Listed("the only peer is", "the peers are", peers)
 }
 
-func conditions(fc *corev1beta1.ForeignCluster) (out []metav1.Condition) {
-	for _, check := range checks {
-		if c := meta.FindStatusCondition(fc.Status.Conditions, check.kind); c != nil {
-			out = append(out, *c)
-		}
-	}
-	return out
-}
-
 // offers are those between this cluster and a peer.
 func (s *Snapshot) offers(id string) (out []Offer) {
 	for _, o := range where(s.Offers, func(o *sharingv1alpha1.ResourceOffer) bool { return o.Namespace == corev1beta1.TenantNamespace(id) }) {
@@ -318,7 +132,7 @@ func (s *Snapshot) refused(id string) (out Refused) {
 	return out
 }
 
-func peer(s *Snapshot, id string, findings []Finding) Peer {
+func peerStatus(s *Snapshot, id string, findings []Finding) Peer {
 	out := Peer{ClusterID: id, Role: s.roleOf(id), Health: OK, VirtualNodes: []VirtualNode{}}
 	for _, f := range findings {
 		if f.Peer == id && f.Level != Warning && f.Section != sectionPods {
@@ -342,16 +156,6 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 	return out
 }
 
-// quotas are those that bound a peer in this cluster.
-func (s *Snapshot) quotas(id string) []*offloadingv1beta1.Quota {
-	return where(s.Quotas, func(q *offloadingv1beta1.Quota) bool { return q.Namespace == corev1beta1.TenantNamespace(id) })
-}
-
-// hostedPods are the pods that a peer runs in this cluster.
-func (s *Snapshot) hostedPods(id string) []*corev1.Pod {
-	return where(s.Pods, func(pod *corev1.Pod) bool { return origin(pod) == id && !ended(pod) })
-}
-
 // given returns what this cluster gives a peer, and what the pods of the peer here ask for. The
 // capacity is nil if nothing bounds it, or if it is not known.
 func (s *Snapshot) given(id string) (out Room, limit string) {
@@ -370,14 +174,6 @@ func (s *Snapshot) given(id string) (out Room, limit string) {
 		out.Capacity, limit = bound.Resources, "bounded by "+Count(bound.Quotas, "Quota")
 	}
 	return out, limit
-}
-
-// origin is the peer that has a pod of this cluster; empty for other pods.
-func origin(pod *corev1.Pod) string {
-	if pod.Labels[offloadingv1beta1.ManagedByLabel] != offloadingv1beta1.ManagedByShadowPod {
-		return ""
-	}
-	return pod.Labels[offloadingv1beta1.OriginLabel]
 }
 
 func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
@@ -406,36 +202,7 @@ func (s *Snapshot) podsOn(vn *offloadingv1beta1.VirtualNode) []*corev1.Pod {
 	return where(s.Pods, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == vn.Name && !ended(pod) })
 }
 
-func ended(pod *corev1.Pod) bool {
-	return offloadingv1beta1.Ended(pod.Status.Phase)
-}
-
-// Twin is a namespace of this cluster in which a peer runs pods.
-type Twin struct {
-	Peer      string `json:"peer"`
-	Namespace string `json:"namespace"`
-	Original  string `json:"original"`
-}
-
-// Twins returns the namespaces that this cluster has for peers.
-func (s *Snapshot) Twins() (out []Twin) {
-	for _, m := range s.Maps {
-		origin := m.Labels[offloadingv1beta1.OriginIDLabel]
-		for name, twin := range m.Status.CurrentMapping {
-			if origin != "" && m.Labels[offloadingv1beta1.ReplicatedLabel] == "true" && twin.Phase == offloadingv1beta1.MappingAccepted {
-				out = append(out, Twin{origin, twin.RemoteNamespace, name})
-			}
-		}
-	}
-	return out
-}
-
-func hosted(s *Snapshot, id string) Hosted {
-	namespaces := where(s.Twins(), func(t *Twin) bool { return t.Peer == id })
-	return Hosted{Namespaces: len(namespaces), Pods: len(s.hostedPods(id))}
-}
-
-func namespace(o *offloadingv1beta1.NamespaceOffloading, pods map[place][]placedPod) Namespace {
+func namespaceStatus(o *offloadingv1beta1.NamespaceOffloading, pods map[place][]placedPod) Namespace {
 	out := Namespace{
 		Name: o.Namespace, Strategy: o.Spec.PodOffloadingStrategy, Phase: o.Status.OffloadingPhase, RemoteName: o.Status.RemoteNamespaceName,
 		Message: conditionMessage(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady), Peers: []NamespacePeer{},
@@ -462,33 +229,4 @@ func Selected(o *offloadingv1beta1.NamespaceOffloading) iter.Seq2[string, *metav
 			}
 		}
 	}
-}
-
-// Key changes when the status changes in more than its messages and how far moves of data are: these change while only
-// time passes.
-func (s *Status) Key() string {
-	out, finding := *s, func(f *Finding) { f.Message, f.Fix = "", "" }
-	out.Kept, out.Problems, out.Warnings = "", textless(s.Problems, finding), textless(s.Warnings, finding)
-	out.Roles = textless(s.Roles, func(r *Role) { r.Message = "" })
-	out.Moves = textless(s.Moves, func(m *Move) { m.State = "" })
-	out.Peers = textless(s.Peers, func(p *Peer) {
-		p.Message, p.Conditions = "", textless(p.Conditions, func(c *metav1.Condition) { c.Message = "" })
-		p.Offers = textless(p.Offers, func(o *Offer) { o.Message = "" })
-		p.VirtualNodes = textless(p.VirtualNodes, func(n *VirtualNode) { n.Message = "" })
-	})
-	out.Namespaces = textless(s.Namespaces, func(n *Namespace) {
-		n.Message, n.NoNode.Cause = "", ""
-		n.Peers = textless(n.Peers, func(p *NamespacePeer) { p.Message, p.PodCounts.Cause = "", "" })
-	})
-	text, _ := json.Marshal(out) // of texts and numbers
-	return string(text)
-}
-
-// textless returns a copy of items, each without the texts that drop clears.
-func textless[T any](items []T, drop func(*T)) []T {
-	out := slices.Clone(items)
-	for i := range out {
-		drop(&out[i])
-	}
-	return out
 }

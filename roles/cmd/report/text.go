@@ -3,18 +3,15 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -30,7 +27,7 @@ func (l Level) word() string {
 
 // CheckText is what check prints.
 func CheckText(findings []Finding) string {
-	return FindingsText(findings) + "\n" + sum(findings) + "\n"
+	return FindingsText(findings) + "\n" + tallyText(findings) + "\n"
 }
 
 // FindingsText lists findings below their sections.
@@ -54,61 +51,6 @@ func FindingsText(findings []Finding) string {
 		}
 	}
 	return b.String()
-}
-
-// sum says how many findings there are of what is not well. A consequence of another finding does
-// not count.
-func sum(findings []Finding) string {
-	levels := map[Level]int{}
-	for _, f := range findings {
-		if !follows(f, findings) {
-			levels[f.Level]++
-		}
-	}
-	if levels[Problem]+levels[Unknown]+levels[Warning] == 0 {
-		return "Everything is well."
-	}
-	return strings.Join(Tally(levels), ", ") + "."
-}
-
-// Tally says how many there are of each level that is not well.
-func Tally(levels map[Level]int) (parts []string) {
-	if n := levels[Problem]; n > 0 {
-		parts = append(parts, Count(n, "problem"))
-	}
-	if n := levels[Unknown]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d unknown", n))
-	}
-	if n := levels[Warning]; n > 0 {
-		parts = append(parts, Count(n, "warning"))
-	}
-	return parts
-}
-
-// Left names the problems and the unknown parts among findings, without those that follow from others.
-func Left(findings []Finding) string {
-	var names []string
-	for _, f := range findings {
-		if (f.Level == Problem || f.Level == Unknown) && !follows(f, findings) {
-			names = append(names, f.Name())
-		}
-	}
-	return cmp.Or(strings.Join(slices.Compact(names), "; "), sum(findings))
-}
-
-// follows reports whether a finding is the consequence of one of the others.
-func follows(f Finding, all []Finding) bool {
-	return f.Because != "" && slices.ContainsFunc(all, func(other Finding) bool { return other.Name() == f.Because && other.Because == "" })
-}
-
-// Printable replaces characters that steer a terminal: peers have written some of a text.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
-			return r
-		}
-		return ' '
-	}, text)
 }
 
 func finding(b *strings.Builder, f Finding, subject string) {
@@ -162,14 +104,6 @@ func folded(b *strings.Builder, title string, findings, all []Finding) {
 			fmt.Fprintf(b, "      Therefore: %s\n", Line(strings.Join(f.Therefore, "; ")))
 		}
 	}
-}
-
-// Listed lists names after a verb that agrees with their number.
-func Listed(one, several string, names []string) string {
-	if len(names) == 1 {
-		return one + " " + names[0]
-	}
-	return several + " " + strings.Join(names, ", ")
 }
 
 // Text is what status prints; wide has more columns.
@@ -247,7 +181,7 @@ func differencesText(b *strings.Builder, lines []string) {
 
 func (s *Status) headline() string {
 	name := cmp.Or(s.Cluster, "(cluster id unknown)")
-	text := strings.TrimSuffix(sum(slices.Concat(s.Problems, s.Warnings)), ".")
+	text := strings.TrimSuffix(tallyText(slices.Concat(s.Problems, s.Warnings)), ".")
 	switch {
 	case s.Health == OK && len(s.Warnings) == 0:
 		text = "healthy"
@@ -320,11 +254,11 @@ func (s *Status) DetailText(wide bool) string {
 			line("Runs here", Count(p.Hosted.Pods, "pod")+" in "+Count(p.Hosted.Namespaces, "namespace"))
 		}
 		if p.Given.Capacity != nil {
-			line("Given", p.Given.room())
+			line("Given", p.Given.inUse())
 		}
 		line("Limit", p.Limit)
 		for _, n := range p.VirtualNodes {
-			line("Virtual node", fmt.Sprintf("%s: %s; %s", n.Name, n.Message, n.room()))
+			line("Virtual node", fmt.Sprintf("%s: %s; %s", n.Name, n.Message, n.inUse()))
 		}
 		for _, ns := range s.Namespaces {
 			for _, in := range ns.Peers {
@@ -355,55 +289,6 @@ func (o Offer) String() string {
 	return text
 }
 
-// Table returns rows in columns below their head.
-func Table[T any](head string, rows []T, row func(T) string) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(w, head)
-	for _, r := range rows {
-		_, _ = fmt.Fprintln(w, row(r))
-	}
-	_ = w.Flush() // to a Builder
-	return b.String()
-}
-
-// table prints a Table; nothing if there are no rows.
-func table[T any](b *strings.Builder, head string, rows []T, row func(T) string) {
-	if len(rows) > 0 {
-		b.WriteString("\n" + Table(head, rows, row))
-	}
-}
-
-// older describes the pods that run in this cluster as they were created before their namespace was offloaded, and
-// says how they are created again. It is empty without such pods. Pods with claims may stay where their data is.
-func (s *Snapshot) older(o *offloadingv1beta1.NamespaceOffloading) (text, fix string) {
-	strategy := o.Spec.PodOffloadingStrategy
-	if o.DeletionTimestamp != nil || strategy == offloadingv1beta1.PodsLocal {
-		return "", ""
-	}
-	n, commands := 0, map[string]bool{}
-	for _, pod := range where(s.Pods, func(pod *corev1.Pod) bool { return pod.Namespace == o.Namespace && !ended(pod) }) {
-		kind, name := madeBy(pod)
-		switch {
-		case pod.DeletionTimestamp != nil, pod.Spec.NodeName == "", s.providerOf(pod.Spec.NodeName) != "":
-			continue
-		case tolerates(pod), mentionsVirtualNodes(pod), kind == "daemonset", strategy != offloadingv1beta1.PodsRemote && len(claimsOf(pod)) > 0:
-			continue
-		case kind == "deployment", kind == "statefulset":
-			commands[fmt.Sprintf("kubectl -n %s rollout restart %s %s", o.Namespace, kind, name)] = true
-		}
-		n++
-	}
-	if n == 0 {
-		return "", ""
-	}
-	fix = fmt.Sprintf("kubectl -n %s get pods -o wide\nshows them. Nothing creates them again by itself.", o.Namespace)
-	if all := slices.Sorted(maps.Keys(commands)); len(all) > 0 {
-		fix = strings.Join(all[:min(len(all), mostNames)], "\n")
-	}
-	return Count(n, "pod") + " created before the namespace was offloaded: existing pods stay on nodes of this cluster until they are created again", fix
-}
-
 func (s *Status) peersText(b *strings.Builder, wide bool) {
 	head := "PEER\tROLE\tHEALTH\tNODES\tPODS READY\tCPU\tMEMORY\tHOSTED PODS"
 	if wide {
@@ -411,9 +296,9 @@ func (s *Status) peersText(b *strings.Builder, wide bool) {
 	}
 	table(b, head, s.Peers, func(p Peer) string {
 		if !wide {
-			return p.row()
+			return p.cells()
 		}
-		return fmt.Sprintf("%s\t%s\t%s", p.row(), Line(cmp.Or(PlainVersion(p.Version), "-")), Line(cmp.Or(p.APIServer, "-")))
+		return fmt.Sprintf("%s\t%s\t%s", p.cells(), Line(cmp.Or(PlainVersion(p.Version), "-")), Line(cmp.Or(p.APIServer, "-")))
 	})
 	for _, p := range s.Peers {
 		if p.Trust != "" {
@@ -453,7 +338,7 @@ func (n VirtualNode) word() string {
 }
 
 func (s *Status) namespacesText(b *strings.Builder, wide bool) {
-	head, row := "OFFLOADED NAMESPACE\tSTRATEGY\tPHASE\tIN", Namespace.row
+	head, row := "OFFLOADED NAMESPACE\tSTRATEGY\tPHASE\tIN", Namespace.cells
 	if wide {
 		head, row = "OFFLOADED NAMESPACE\tSTRATEGY\tPHASE\tIN\tREMOTE NAME\tPODS\tREADY\tNOT READY\tREFUSED\tUNSCHEDULABLE\tWAITING\tFIRST CAUSE", Namespace.wideRow
 	}
@@ -466,7 +351,7 @@ func (s *Status) namespacesText(b *strings.Builder, wide bool) {
 	}
 }
 
-func (p Peer) row() string {
+func (p Peer) cells() string {
 	ready, removed, pods, serving := 0, 0, 0, 0
 	sum := Room{Used: corev1.ResourceList{}, Capacity: corev1.ResourceList{}}
 	for _, n := range p.VirtualNodes {
@@ -496,7 +381,7 @@ func (p Peer) row() string {
 		sum.share(corev1.ResourceCPU), sum.share(corev1.ResourceMemory), hosted)
 }
 
-func (n Namespace) row() string {
+func (n Namespace) cells() string {
 	var in []string
 	for _, p := range n.Peers {
 		text := p.ClusterID
@@ -530,8 +415,8 @@ func (n Namespace) wideRow() string {
 	return strings.Join(rows, "\n")
 }
 
-// room is how much of each resource is used.
-func (r Room) room() string {
+// inUse is how much of each resource is used.
+func (r Room) inUse() string {
 	var parts []string
 	for _, name := range []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory} {
 		parts = append(parts, fmt.Sprintf("%s %s", name, r.share(name)))
@@ -564,11 +449,3 @@ func Paint(text string) string {
 
 // thisCluster is the place of data in this cluster.
 const thisCluster = "this cluster"
-
-// Place names the cluster that data is in, by the id of a provider; empty is this cluster.
-func Place(id string) string {
-	if id == "" {
-		return thisCluster
-	}
-	return "cluster " + id
-}

@@ -172,13 +172,6 @@ func otherCauses(pods []placedPod, first placedPod) (text string) {
 // longestWords limits the bytes that a finding repeats of a message of another cluster.
 const longestWords = 600
 
-func clip(text string) string {
-	if len(text) <= longestWords {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longestWords], "") + "…"
-}
-
 // phrase is a state as the rest of a sentence about n pods.
 func (p podState) phrase(n int, peer string) string {
 	be, wait := "is", "waits"
@@ -365,4 +358,18 @@ func selectsVirtualNodes(pod *corev1.Pod) bool {
 	return pod.Spec.NodeSelector[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode || pod.Spec.NodeSelector[corev1beta1.RemoteClusterIDLabel] != "" || requires(pod, func(r corev1.NodeSelectorRequirement) bool {
 		return r.Key == offloadingv1beta1.TypeLabel && r.Operator == corev1.NodeSelectorOpIn
 	})
+}
+
+func countPods(pods []placedPod) (out PodCounts) {
+	worst, states := OK, map[podState]int{}
+	for _, pod := range pods {
+		states[pod.verdict.state]++
+		if level := pod.verdict.level; level.Rank() > worst.Rank() {
+			worst = level
+			out.Cause = clip(fmt.Sprintf("%s: %s: %s", pod.Name, pod.verdict.reason, pod.verdict.message))
+		}
+	}
+	out.Pods, out.Ready, out.NotReady = len(pods), states[podReady], states[podNotReady]
+	out.Refused, out.Unschedulable, out.Waiting = states[podRefused], states[podUnschedulable], states[podWaiting]
+	return out
 }

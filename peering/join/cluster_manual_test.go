@@ -1,4 +1,4 @@
-package manual
+package join
 
 import (
 	"context"

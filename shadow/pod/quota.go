@@ -1,4 +1,4 @@
-package quota
+package pod
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ import (
 // pod that may or may not exist counts. What frees room gives it to the oldest ShadowPods
 // that wait, and wakes them.
 type Ledger struct {
-	cfg   Config
+	cfg   LedgerConfig
 	again func(*corev1.Pod) bool
 	wake  func(loop.Key)
 	// loop has one key per consumer. It gives free room to those that wait.

@@ -1,4 +1,4 @@
-package quota
+package pod
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 // cacheLag is the delay before the cache of Quotas is looked at again.
 const cacheLag = time.Second
 
-// Config is the input of New. All fields are required except HomeLost and Observer.
-type Config struct {
+// LedgerConfig is the input of New. All fields are required except HomeLost and Observer.
+type LedgerConfig struct {
 	loop.Env
 
 	// Kube and Liqo list the pods and the Quotas once per term.
@@ -49,11 +49,11 @@ type Config struct {
 	HomeLost func() time.Time
 }
 
-// New returns a Ledger and registers its event handlers on the informers. It starts nothing.
+// newLedgerOf returns a Ledger and registers its event handlers on the informers. It starts nothing.
 // Run needs the informers synced. again reports whether a terminated pod is going to be
 // replaced: its room is kept then. It is called without locks. wake queues the key of a
 // ShadowPod that has got room, or that now waits for another reason. It must not block.
-func New(cfg Config, again func(*corev1.Pod) bool, wake func(loop.Key)) *Ledger {
+func newLedgerOf(cfg LedgerConfig, again func(*corev1.Pod) bool, wake func(loop.Key)) *Ledger {
 	l := &Ledger{
 		cfg: cfg, again: again, wake: wake, quotas: offloadingv1beta1listers.NewQuotaLister(cfg.Quotas.GetIndexer()),
 		accounts: map[string]*account{}, claims: map[loop.Key]*claim{}, asks: map[loop.Key]*ask{},

@@ -1,4 +1,4 @@
-package quota
+package pod
 
 import (
 	"fmt"
@@ -25,14 +25,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-const (
-	origin    = "rome"
-	quiet     = "oslo" // a consumer beside origin
-	namespace = "shop-rome"
-)
-
-func testTime() time.Time { return time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC) }
-
 // book is a Ledger during a term, with a clock and resource versions that the test
 // advances.
 type book struct {
@@ -49,7 +41,7 @@ type book struct {
 func newLedger(t *testing.T, c clock.PassiveClock, patience time.Duration, wake func(loop.Key)) *Ledger {
 	kube, liqo := fake.NewClientset(), liqodfake.NewSimpleClientset()
 	own, core := externalversions.NewSharedInformerFactory(liqo, 0), informers.NewSharedInformerFactory(kube, 0)
-	l := New(Config{
+	l := newLedgerOf(LedgerConfig{
 		Kube: kube, Liqo: liqo,
 		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
 		Patience: patience, Env: loop.Env{Clock: c, Log: zap.NewNop()},
@@ -78,10 +70,6 @@ func (b *book) wakes(act func()) []loop.Key {
 	return b.woken
 }
 
-func cpu(n string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
-}
-
 // limit gives a consumer a Quota of n CPUs in place of the one that it has.
 func (l *Ledger) limit(consumer, n string) {
 	q := &offloadingv1beta1.Quota{
@@ -101,7 +89,7 @@ func (l *Ledger) unlimited(consumer string) {
 	}
 }
 
-func named(name string) loop.Key { return loop.Key{Namespace: namespace, Name: name} }
+func named(name string) loop.Key { return loop.Key{Namespace: testNamespace, Name: name} }
 
 // asks returns the ask for a pod with n CPUs whose ShadowPod has the given age.
 func asks(name, n string, age time.Duration) *ask {
@@ -128,7 +116,7 @@ func (l *Ledger) admits(w *ask) Verdict {
 func (b *book) small(name, n string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: types.UID("pod-" + name), ResourceVersion: b.next(),
+			Namespace: testNamespace, Name: name, UID: types.UID("pod-" + name), ResourceVersion: b.next(),
 			Labels:      map[string]string{offloadingv1beta1.OriginLabel: origin},
 			Annotations: map[string]string{offloadingv1beta1.ShadowPodUIDAnnotation: "shadow-" + name},
 		},
@@ -360,7 +348,7 @@ func TestLedgerResizeEnded(t *testing.T) {
 	ended.ResourceVersion, ended.Status.Phase = b.next(), corev1.PodSucceeded
 	b.Seen(ended)
 	require.Equal(t, "0", b.used(), "finished pods are free")
-	shadow := &offloadingv1beta1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a"}}
+	shadow := &offloadingv1beta1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "a"}}
 	require.True(t, b.Grow(shadow, ended, b.small("a", "700m")).Later, "it grows no more")
 	require.Equal(t, "0", b.used())
 	b.Resized(pod, nil)
@@ -403,7 +391,7 @@ func TestLedgerCount(t *testing.T) {
 	b.Begin()
 	pod := b.small("late", "300m")
 	pod.Labels[offloadingv1beta1.ManagedByLabel] = offloadingv1beta1.ManagedByShadowPod
-	kubetest.Create(t, b.cfg.Kube.CoreV1().Pods(namespace), pod)
+	kubetest.Create(t, b.cfg.Kube.CoreV1().Pods(testNamespace), pod)
 	b.limit(origin, "2")
 	q := &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(origin), Name: "q", ResourceVersion: "9"}, Spec: offloadingv1beta1.QuotaSpec{Resources: cpu("1")}}
 	kubetest.Create(t, b.cfg.Liqo.OffloadingV1beta1().Quotas(q.Namespace), q)

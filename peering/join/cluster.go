@@ -1,9 +1,4 @@
-// Package manual creates and ends peerings with the rights of an administrator: Accept, with
-// a token, and Leave in the consumer, Dismiss in the provider. All of these are idempotent,
-// so a call that was interrupted can be repeated. Two clusters may use each other; the
-// functions for one direction do not affect the other. Ending ends the peering of a
-// ForeignCluster that a user deletes.
-package manual
+package join
 
 import (
 	"context"
