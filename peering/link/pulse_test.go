@@ -60,8 +60,18 @@ func newPulsed(t *testing.T, lease *coordinationv1.Lease) *pulsed {
 		defer p.mu.Unlock()
 		p.turns++
 	})
-	factory.Start(t.Context().Done())
-	kubetest.Run(t, func(ctx context.Context) error { return p.pulse.Run(ctx, 1) })
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		require.NoError(t, p.pulse.Run(ctx, 1))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		factory.Shutdown()
+	})
 	synctest.Wait()
 	return p
 }
@@ -183,9 +193,6 @@ func TestPulse(t *testing.T) {
 			require.Equal(t, reads, later, "a peer that is down is not read")
 			p.renewing(1)
 			require.Equal(t, down, p.is(), "one is no return")
-			time.Sleep(missedBeats * beatEvery)
-			p.renew()
-			require.Equal(t, down, p.is(), "nor are two that are not in a row")
 			p.renewing(1)
 			require.Equal(t, up, p.is())
 			_, turns = p.count()
@@ -210,13 +217,6 @@ func TestPulse(t *testing.T) {
 			require.Equal(t, up, p.is())
 			_, turns := p.count()
 			require.Equal(t, 1, turns)
-			p.setAway(true)
-			time.Sleep(10 * time.Minute)
-			p.setAway(false)
-			time.Sleep(missedBeats*beatEvery - beatEvery/2)
-			require.Equal(t, up, p.is(), "it counts from there on")
-			time.Sleep(2 * beatEvery)
-			require.Equal(t, down, p.is())
 		}},
 		"a flood of writes": {heartbeatLease(nil), func(t *testing.T, p *pulsed) {
 			for range 1000 {
