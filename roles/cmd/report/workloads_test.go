@@ -318,9 +318,9 @@ func TestKey(t *testing.T) {
 
 	s.Nodes[0].Status.Allocatable["state"] = resource.MustParse("1") // a resource with the name of a field
 	before = Summarize(s)
-	text := before.Text(false)
+	text, key := before.Text(false), before.Key()
 	s.Nodes[0].Status.Allocatable["state"] = resource.MustParse("2")
-	require.NotEqual(t, before.Key(), Summarize(s).Key())
+	require.NotEqual(t, key, Summarize(s).Key())
 	require.Equal(t, text, before.Text(false), "Key changes no status")
 
 	with := func(text string) *Status {
