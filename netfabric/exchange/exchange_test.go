@@ -489,7 +489,7 @@ func TestRemovalWaitsForTheConnection(t *testing.T) {
 	b, r := connected(t)
 	c := b.connection("milan")
 	c.Finalizers = []string{"test/gateway"}
-	c = kubetest.Update(t, b.others.NetworkingV1beta1().Connections(c.Namespace), c)
+	kubetest.Update(t, b.others.NetworkingV1beta1().Connections(c.Namespace), c)
 	b.leaves()
 	r.settle("milan")
 	require.Len(t, b.claims("milan"), 2)

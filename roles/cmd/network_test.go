@@ -77,7 +77,7 @@ func TestNetworkExplain(t *testing.T) {
 			"milan": {{Type: offloadingv1beta1.RemoteNamespaceOffloadingRequired, Status: metav1.ConditionTrue}},
 		}},
 	})
-	out = c.ran(t, arriving...)
+	c.ran(t, arriving...)
 	for pod, addr := range map[string]string{"near": "10.244.1.7", "far": "10.200.1.10", "new": ""} {
 		c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "named", Name: pod}, Status: corev1.PodStatus{PodIP: addr}})
 	}
@@ -86,7 +86,7 @@ func TestNetworkExplain(t *testing.T) {
 	for pod, say := range map[string]string{"named/new": "pod named/new has no address yet", "named/none": `pods "none" not found`} {
 		c.fails(t, ExitUnknown, say, "network", "explain", pod)
 	}
-	out = c.fails(t, ExitProblem, "the address belongs to no peer: 10.9.9.9 is outside of the fabric", "network", "explain", "10.9.9.9")
+	c.fails(t, ExitProblem, "the address belongs to no peer: 10.9.9.9 is outside of the fabric", "network", "explain", "10.9.9.9")
 	for _, args := range [][]string{{"network"}, {"network", "explain"}, {"network", "explain", "milan"}, {"network", "explain", "10.200.1.10", "--from", "x"}} {
 		_, err := c.run(t, args...)
 		require.Equal(t, ExitUsage, code(err), "%v", args)

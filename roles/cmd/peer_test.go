@@ -185,7 +185,7 @@ func TestPeerByToken(t *testing.T) {
 	require.Contains(t, lastLine(said), "cluster milan: it trusts this cluster as another organisation, and leaves out")
 	require.Contains(t, lastLine(said), "--trust=Organisation")
 
-	said = rome.ran(t, "unpeer", "milan")
+	rome.ran(t, "unpeer", "milan")
 	_, err := rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
 	require.Empty(t, kubetest.List(t, rome.liqod.CoreV1beta1().ForeignClusters()).Items)
