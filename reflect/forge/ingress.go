@@ -15,7 +15,7 @@ import (
 const ingressClassAnnotation = "kubernetes.io/ingress.class"
 
 // Ingress returns the Ingress in the provider. offered are the provider's classes;
-// without a matching one the class is left to the provider's default. The error is always nil.
+// without a matching one the class is left to the provider's default.
 func Ingress(local *networkingv1.Ingress, o ObjectOptions, offered []Class) *networkingv1.Ingress {
 	out := &networkingv1.Ingress{ObjectMeta: o.meta(&local.ObjectMeta), Spec: *local.Spec.DeepCopy()}
 	// The API server rejects an Ingress with both the annotation and the field, so the
