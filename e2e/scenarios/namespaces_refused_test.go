@@ -53,6 +53,7 @@ func testMessages(t *testing.T, w *world) {
 		"an unknown strategy": {create("offloading", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: "Everywhere"}),
 			[]string{"spec.podOffloadingStrategy", `"Local", "Remote", "LocalAndRemote"`}},
 		"another mapping":     {patch(`{"spec":{"namespaceMappingStrategy":"DefaultName","remoteNamespaceName":null}}`), []string{"namespaceMappingStrategy is immutable"}},
+		"other services":      {patch(`{"spec":{"services":"Home"}}`), []string{"services is immutable", "delete the NamespaceOffloading"}},
 		"another remote name": {patch(`{"spec":{"remoteNamespaceName":"other"}}`), []string{"remoteNamespaceName is immutable"}},
 		"another provider":    {node(`{"spec":{"clusterID":"turin"}}`), []string{"spec.clusterID", "immutable"}},
 		"no node":             {node(`{"spec":{"createNode":false}}`), []string{"createNode: false is not supported"}},

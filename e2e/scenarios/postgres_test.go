@@ -65,6 +65,7 @@ func TestPostgres(t *testing.T) {
 		{"peered again", postgresPeeredAgain, false}, {"consumer restored", postgresConsumerRestored, true}, {"provider restored", postgresProviderRestored, true},
 	} {
 		if test.long && !*all {
+			t.Logf("left to make test-all: %s: %s", t.Name(), test.name)
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {

@@ -67,7 +67,7 @@ func TestUpgrade(t *testing.T) {
 	w.bring(t, w.milan, sites.Tree, "the provider is new, the consumer old")
 	w.bring(t, w.rome, sites.Tree, "both are new")
 	if !*all {
-		t.Log("the way back, and the other order, are left to make test-all")
+		t.Logf("left to make test-all: %s: the way back, and the other order", t.Name())
 		return
 	}
 	w.bring(t, w.rome, w.last, "the consumer is old again")

@@ -48,6 +48,9 @@ func TestOffload(t *testing.T) {
 			[]offloadingv1beta1.NamespaceOffloadingStatus{{}, {}, creating(), creating(), standing()}, nil,
 			asked + waiting + "milan: asked\nmilan: stands\nnamespace shop: offloaded; namespace shop-rome stands in cluster milan\n", "",
 		},
+		"services at home": {[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--services=Home", "--wait=false"},
+			asked + "namespace shop: services Home: each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached\n", ""},
+
 		"does not wait": {[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--wait=false"}, asked, ""},
 		"time is over": {
 			[]offloadingv1beta1.NamespaceOffloadingStatus{creating()}, []string{"--timeout=1s"}, asked + "milan: asked\n",

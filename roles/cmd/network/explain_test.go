@@ -12,6 +12,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
 )
 
@@ -76,6 +77,18 @@ func TestExplain(t *testing.T) {
 		require.ErrorContains(t, errOf(Explain(o, netip.MustParseAddr("10.70.0.99"), from, everyPod)), says)
 	}
 	require.ErrorContains(t, errOf(Explain(o, to, netip.MustParseAddr("10.9.9.9"), everyPod)), "10.9.9.9 is not in the podCIDRs of a Node")
+
+	// To a pod of the peer that lives at home, here, an address of the peer is its own one.
+	twin := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-milan", Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}, Annotations: map[string]string{
+		offloadingv1beta1.ManagedByNamespaceMapAnnotation: corev1beta1.TenantNamespace("milan") + "/milan",
+		offloadingv1beta1.ServicesAnnotation:              string(offloadingv1beta1.ServicesHome),
+	}}}
+	guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: twin.Name, Name: "guest"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: from.String()}}}}
+	at := o
+	at.Shared = host.Shared{Twins: []*corev1.Namespace{twin}, Pods: []*corev1.Pod{guest}}
+	text, err = Explain(at, netip.MustParseAddr("10.244.3.4"), from, everyPod)
+	require.NoError(t, err, text)
+	require.Contains(t, text, "10.244.2.9 lives in the address space of peer milan (services Home): 10.244.3.4 is 10.201.3.4 here")
 
 	// What a packet to a cluster behind a peer becomes is in no hand of this cluster.
 	c.Spec.Remote = append(c.Spec.Remote, map4("10.99.0.0/16", "10.98.0.0/16", networkingv1beta1.RangeTransit))

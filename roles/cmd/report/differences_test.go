@@ -54,6 +54,9 @@ func TestDifferences(t *testing.T) {
 			want: []string{"full name web.other.svc of Deployment front" + unresolved}},
 		"twins of a selected name that is the same": {has: Application{Workloads: []Workload{arguments("Deployment front", "web.shop.svc.cluster.local")}},
 			spec: offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "shop"}},
+		"services at home, where full names resolve": {has: Application{Workloads: []Workload{arguments("Deployment front", "web.other.svc")}},
+			spec: offloadingv1beta1.NamespaceOffloadingSpec{Services: offloadingv1beta1.ServicesHome},
+			want: []string{"services Home: each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached: docs/networking.md#services-at-home"}},
 		"no full names": {has: Application{Workloads: []Workload{arguments("Deployment front", "web", "web.shop", "web.$(NAMESPACE).svc.cluster.local", "x.y.svc-z", "a.b.svcs",
 			"https://kubernetes.default.svc", "kubernetes.default.svc.cluster.local:443")}}},
 		"references to the pod's namespace and addresses": {has: Application{Workloads: []Workload{
