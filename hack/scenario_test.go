@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -54,6 +55,20 @@ func TestLongestFirst(t *testing.T) {
 	a, b, c := scenario{test: "A"}, scenario{test: "B"}, scenario{test: "C"}
 	h := history{Took: map[string]time.Duration{a.name(): time.Minute, b.name(): time.Hour}}
 	require.Equal(t, []scenario{b, c, a}, longestFirst(h, []scenario{a, b, c}))
+}
+
+// TestTurned: ten samples begin at ten places, and no scenario is lost.
+func TestTurned(t *testing.T) {
+	list := scenariosOf(setMore, history{})
+	begins := map[scenario]bool{}
+	for sample := range 10 {
+		got := turned(list, fmt.Sprint(sample))
+		require.ElementsMatch(t, list, got)
+		begins[got[0]] = true
+	}
+	require.Len(t, begins, 10)
+	require.Equal(t, list, turned(list, "-3"))
+	require.Empty(t, turned(nil, "3"))
 }
 
 // TestHistory: what a run records, the next one reads; an unreadable file is no error. The runs of

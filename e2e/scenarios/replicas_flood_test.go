@@ -21,23 +21,30 @@ import (
 )
 
 const (
-	// floodConnections are those to each listener of a role.
-	floodConnections = 10_000
-	floodNamespace   = "flood"
+	// These are the connections to each listener of a role, with -all and without: more than any
+	// listener has places for one address.
+	allFloodConnections, floodConnections = 10_000, 2_000
+
+	floodNamespace = "flood"
 )
 
-// replicasFlooded: a pod for each listener of each role opens 10,000 connections to it, all of them
-// at the same time. Each role does its work meanwhile, within the memory that the chart gives to
-// it, and no container ends.
+// replicasFlooded: a pod for each listener of each role opens 10,000 connections to it (2,000
+// without -all), all of them at the same time. Each role does its work meanwhile, within the memory
+// that the chart gives to it, and no container ends.
 func replicasFlooded(t *testing.T, w replicasWorld) {
 	before, err := w.rolePods(t.Context())
 	require.NoError(t, err)
 	home := w.rome.Client().CoreV1()
 	kubetest.Create(t, home.Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: floodNamespace}})
-	listeners := listenersOf(before)
+	listeners, connections := listenersOf(before), floodConnections
+	if *all {
+		connections = allFloodConnections
+	} else {
+		t.Logf("left to make test-all: %s: %d connections to each listener", t.Name(), allFloodConnections)
+	}
 	for i, address := range slices.Sorted(maps.Keys(listeners)) {
-		t.Logf("%d connections to %s at %s", floodConnections, listeners[address], address)
-		kubetest.Create(t, home.Pods(floodNamespace), floodPod(i, address))
+		t.Logf("%d connections to %s at %s", connections, listeners[address], address)
+		kubetest.Create(t, home.Pods(floodNamespace), floodPod(i, address, connections))
 	}
 	floods := func(ctx context.Context) error { return w.floods(ctx, len(listeners)) }
 	within(t, longest, "all connections are open", floods)
@@ -74,8 +81,8 @@ func listenersOf(pods map[string]corev1.Pod) map[string]string {
 }
 
 // floodPod is a pod that is Ready once it has all connections.
-func floodPod(number int, address string) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("flood-%d", number)}, Spec: testSpec(1, "test", "flood", address, strconv.Itoa(floodConnections))}
+func floodPod(number int, address string, connections int) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("flood-%d", number)}, Spec: testSpec(1, "test", "flood", address, strconv.Itoa(connections))}
 	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, ProbeHandler: corev1.ProbeHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(8080)},
 	}}
