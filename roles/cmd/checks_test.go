@@ -38,7 +38,7 @@ func idsIn(t *testing.T, name string) (ids []report.ID) {
 // other. Each section says the cause, the meaning and the fix.
 func TestChecksAreDocumented(t *testing.T) {
 	t.Parallel()
-	ids := slices.Concat(idsIn(t, "report/ids.go"), idsIn(t, "pre_judge.go"))
+	ids := slices.Concat(idsIn(t, "report/findings.go"), idsIn(t, "pre_judge.go"))
 	seen := map[report.ID]bool{}
 	for _, id := range ids {
 		require.False(t, seen[id], "%s is there twice", id)
