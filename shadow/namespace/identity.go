@@ -73,8 +73,8 @@ func (m *Maps) claim(ctx context.Context, w wish, ns *corev1.Namespace) (mark, w
 }
 
 // anothers tells that a twin is not the peer's. It does not tell whose it is: the peer reads
-// the message.
+// the message. The peer has chosen its UID, too: one that a shell would run gets into no command.
 func (w wish) anothers() string {
-	return fmt.Sprintf("namespace %[1]s exists already and was not made for this cluster %[2]s, but for an earlier one with the same id, or for one that is not known: it is not given away with what it holds. "+
-		"Its administrators hand it over with: kubectl annotate namespace %[1]s --overwrite %[3]s=%[4]s; or they delete it", w.name, w.peer, offloadingv1beta1.ConsumerUIDAnnotation, w.of.mark())
+	return fmt.Sprintf("namespace %s exists already and was not made for this cluster %s, but for an earlier one with the same id, or for one that is not known: it is not given away with what it holds.", w.name, w.peer) +
+		offloadingv1beta1.Command(" Its administrators hand it over with: kubectl annotate namespace %s --overwrite "+offloadingv1beta1.ConsumerUIDAnnotation+"=%s/%s; or they delete it", w.name, w.of.peer, cmp.Or(w.of.cluster, w.of.peering))
 }

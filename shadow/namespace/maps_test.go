@@ -681,6 +681,19 @@ func TestKeptTwinIsForItsClusterOnly(t *testing.T) {
 	}
 }
 
+// TestUIDOfAPeerInCommands: a cluster chooses the UID that it enrols with, and people paste the command.
+func TestUIDOfAPeerInCommands(t *testing.T) {
+	t.Parallel()
+	const command = "kubectl annotate namespace web-rome --overwrite offloading.liqo.io/consumer-uid="
+	for uid, want := range map[string]string{"uid-b": command + "rome/uid-b;", "": command + "rome/peering-fc-2;", "x; reboot #": "", "$(reboot)": "", "x reboot": ""} {
+		got := wish{peer: "rome", name: "web-rome", of: identity{peer: "rome", cluster: uid, peering: "peering-fc-2"}}.anothers()
+		require.Contains(t, got, "namespace web-rome exists already")
+		require.Contains(t, got, want)
+		require.NotContains(t, got, "reboot")
+		require.Equal(t, want != "", strings.Contains(got, "kubectl"), uid)
+	}
+}
+
 func TestKeptTwinIsHandedOver(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		long, now := time.Now().Add(-time.Hour), time.Now()
