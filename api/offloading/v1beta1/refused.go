@@ -69,7 +69,7 @@ func RefusedText(objects []RefusedObject) string {
 
 // refusedLine matches a line of RefusedText. Names have the characters of names alone: they become parts of
 // commands.
-var refusedLine = regexp.MustCompile(`^([a-z]+) ([a-z0-9-]+)/([A-Za-z0-9][A-Za-z0-9.-]*): (.*)$`)
+var refusedLine = regexp.MustCompile(`^([a-z]+) ([a-z0-9][a-z0-9-]*)/([A-Za-z0-9][A-Za-z0-9.-]*): (.*)$`)
 
 // RefusedIn returns the objects that the message of a condition names, and how many more there are.
 func RefusedIn(message string) (objects []RefusedObject, more int) {

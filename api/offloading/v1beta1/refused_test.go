@@ -29,7 +29,7 @@ func TestRefusedText(t *testing.T) {
 	require.Equal(t, "c-00", got[0].Name)
 	require.Equal(t, RefusedObject{"service", "shop", "ext", "no service other/web: yes"}, got[1])
 
-	got, more = RefusedIn("service shop/$(id): x\nservice shop/a b: x\nprose")
+	got, more = RefusedIn("service shop/$(id): x\nservice shop/a b: x\nservice shop/--all: x\nservice -shop/web: x\nprose")
 	require.Empty(t, got)
 	require.Zero(t, more)
 }

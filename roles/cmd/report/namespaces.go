@@ -87,9 +87,10 @@ func (c *checker) refused() {
 	}
 	told := map[string]bool{}
 	for _, e := range slices.SortedFunc(slices.Values(c.Events), func(a, b corev1.Event) int { return EventTime(&b).Compare(EventTime(&a)) }) {
-		of := e.InvolvedObject
-		if age := c.Taken.Sub(EventTime(&e)); e.Reason == offloadingv1beta1.ReasonFailedReflection && age < recent && !told[of.Kind+of.Name] && plainName.MatchString(of.Kind+of.Name) {
-			told[of.Kind+of.Name] = true
+		of := e.InvolvedObject // API servers do not check its kind and name
+		object := offloadingv1beta1.Command("%s %s", strings.ToLower(of.Kind), of.Name)
+		if age := c.Taken.Sub(EventTime(&e)); e.Reason == offloadingv1beta1.ReasonFailedReflection && age < recent && !told[object] && object != "" {
+			told[object] = true
 			warn(offloadingv1beta1.RefusedObject{Kind: strings.ToLower(of.Kind), Namespace: c.Only, Name: of.Name, Cause: fmt.Sprintf("%s (an event of %s ago)", e.Message, duration.HumanDuration(age))}, "that cluster")
 		}
 	}

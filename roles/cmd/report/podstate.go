@@ -377,7 +377,7 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 	return &claimCause{passing: true, reason: reasons.ClaimPending, message: of + " waits for its volume"}
 }
 
-// claimsOf are the names of the claims that a pod uses.
+// claimsOf are the names of the claims that a pod uses. API servers do not check what a pod says there.
 func claimsOf(pod *corev1.Pod) (names []string) {
 	for _, v := range pod.Spec.Volumes {
 		switch {

@@ -323,9 +323,9 @@ func (l *storing) keptThere(v *StoredVolume, volume *corev1.PersistentVolume, pe
 			v.Delete = list + "\nThen here, where this PersistentVolume contains no data:\n" + leftover
 			return
 		}
-	} else if len(validation.IsDNS1123Subdomain(v.Claim)) == 0 { // the provider may have chosen it
-		v.Get = fmt.Sprintf("Offload namespace %s to cluster %s, create PersistentVolumeClaim %s if it is gone, and let its first pod run there:\nkubectl -n %s annotate pvc %s %s=true",
-			v.Namespace, peer, key, v.Namespace, v.Claim, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
+	} else if annotate := offloadingv1beta1.Command("kubectl -n %s annotate pvc %s", v.Namespace, v.Claim); annotate != "" { // the provider may have chosen the names
+		v.Get = fmt.Sprintf("Offload namespace %s to cluster %s, create PersistentVolumeClaim %s if it is gone, and let its first pod run there:\n%s %s=true",
+			v.Namespace, peer, key, annotate, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
 		has := first(l.Namespaces, func(ns *corev1.Namespace) bool { return ns.Name == v.Namespace })
 		switch had := volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation]; {
 		case l.Unread[ReadStoredSpaces] != nil:

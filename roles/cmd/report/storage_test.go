@@ -123,6 +123,8 @@ func TestListStorage(t *testing.T) {
 				Delete: "In cluster milan:\nkubectl -n shop-rome delete pvc -l offloading.liqo.io/local-claim-uid=u1\nThen here:\nkubectl delete pv pvc-u1"}}},
 		"a claim of the peer's invention": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", keptFor, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "x; reboot" })}},
 			[]StoredVolume{{Claim: "x; reboot", Where: "cluster milan", Phase: "kept", Why: "namespace shop was deleted", Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
+		"a namespace of its invention": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", keptFor, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Namespace = "--all" })}},
+			[]StoredVolume{{Namespace: "--all", Where: "cluster milan", Phase: "kept", Why: "namespace shop was deleted", Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
 		"retained there, no longer offloaded": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", retaining)}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "kept", Why: "its claim is gone, and the reclaim policy of PersistentVolume pvc-u1 is Retain", Get: adopt,
 				Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
@@ -166,7 +168,7 @@ func TestListStorage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.is.Program, tc.is.Classes = "liqod", []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}
 			for i := range tc.want {
-				tc.want[i].Namespace, tc.want[i].Claim, tc.want[i].Size = "shop", cmp.Or(tc.want[i].Claim, "data"), "1Gi"
+				tc.want[i].Namespace, tc.want[i].Claim, tc.want[i].Size = cmp.Or(tc.want[i].Namespace, "shop"), cmp.Or(tc.want[i].Claim, "data"), "1Gi"
 			}
 			got := tc.is.Storage()
 			require.Equal(t, tc.want, got.Volumes)
