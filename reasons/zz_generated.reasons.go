@@ -68,11 +68,14 @@ const (
 	OOMKilled                        = "OOMKilled"                        // Container (from the kubelet)
 	OfferNotUsed                     = "OfferNotUsed"                     // ForeignCluster
 	Offered                          = "Offered"                          // ResourceRequest
+	OffloadingAborted                = "OffloadingAborted"                // Pod
 	OffloadingSwitchedOff            = "OffloadingSwitchedOff"            // Pod
 	Peer                             = "Peer"                             // CertificateSigningRequest
 	PeeringEnds                      = "PeeringEnds"                      // ForeignCluster
 	PodCertificateNotSupported       = "PodCertificateNotSupported"       // Pod
 	PodCertificateRefused            = "PodCertificateRefused"            // ShadowPod
+	PodCompleted                     = "PodCompleted"                     // Pod
+	PodFailed                        = "PodFailed"                        // Pod
 	PodInitializing                  = "PodInitializing"                  // Container (from the kubelet)
 	ProbeHostRefused                 = "ProbeHostRefused"                 // ShadowPod
 	ProbesAnswered                   = "ProbesAnswered"                   // Connection
@@ -183,10 +186,10 @@ var table = map[string]map[string]reason{
 		"ReplicationFailed": {waits: "", fix: "kubectl -n ${namespace} describe namespacemap ${name}\nsays more. Once the peer is reachable and allows it, this resolves by itself."},
 	},
 	"NamespaceOffloading": {
-		"*":                  {waits: "", fix: "kubectl -n ${namespace} describe namespaceoffloading\nsays more of each cluster. If a name is taken or refused there, another name helps:\n${program} unoffload namespace ${namespace}\n${renamed}"},
-		"*InProgress":        {waits: "", fix: "look again in a moment; if it stays so, see what the peering says"},
-		"*NoClusterSelected": {waits: "", fix: "kubectl get nodes -l liqo.io/type=virtual-node --show-labels\nshows the labels. Offload the namespace again with a --selector that matches."},
-		"Invalid":            {waits: "", fix: "${program} unoffload namespace ${namespace}\nand offload it otherwise."},
+		"*":                 {waits: "", fix: "kubectl -n ${namespace} describe namespaceoffloading\nsays more of each cluster. If a name is taken or refused there, another name helps:\n${program} unoffload namespace ${namespace}\n${renamed}"},
+		"InProgress":        {waits: "", fix: "look again in a moment; if it stays so, see what the peering says"},
+		"Invalid":           {waits: "", fix: "${program} unoffload namespace ${namespace}\nand offload it otherwise."},
+		"NoClusterSelected": {waits: "", fix: "kubectl get nodes -l liqo.io/type=virtual-node --show-labels\nshows the labels. Offload the namespace again with a --selector that matches."},
 	},
 	"Node": {
 		"*DaemonSet":                  {waits: "", fix: "kubectl -n ${namespace} patch daemonset ${name} --type=merge -p '{\"spec\":{\"template\":{\"spec\":{\"affinity\":{\"nodeAffinity\":{\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{\"matchExpressions\":[{\"key\":\"liqo.io/type\",\"operator\":\"NotIn\",\"values\":[\"virtual-node\"]}]}]}}}}}}}'\nOr add to spec.template.spec, or to the values of its chart:\naffinity:\n  nodeAffinity:\n    requiredDuringSchedulingIgnoredDuringExecution:\n      nodeSelectorTerms:\n        - matchExpressions: [{key: liqo.io/type, operator: NotIn, values: [virtual-node]}]"},
@@ -210,6 +213,7 @@ var table = map[string]map[string]reason{
 		"HomeServicesUnknown":      {waits: "passes", fix: ""},
 		"NamespaceTerminating":     {waits: "passes", fix: ""},
 		"NotReflectedYet":          {waits: "passes", fix: ""},
+		"OffloadingAborted":        {waits: "", fix: "kubectl -n ${namespace} delete pod ${name}\ndeletes what is left of it. The owner of the pod, such as a Deployment, creates it again."},
 		"OffloadingBackOff":        {waits: "passes", fix: ""},
 		"ProviderControllerSilent": {waits: "person", fix: "${silent}"},
 		"QuotaCordoned":            {waits: "person", fix: ""},

@@ -235,7 +235,7 @@ func (m *peerMetrics) collectNodes(out gauges) {
 		peer := node.Labels[corev1beta1.RemoteClusterIDLabel]
 		out.send(m.nodeReady, holds(corev1.NodeReady), peer, node.Name)
 		out.send(m.nodeSilent, holds(offloadingv1beta1.ReasonControllerSilent), peer, node.Name)
-		out.send(m.refuses, holds(offloadingv1beta1.NodeReflectionRefused), peer, node.Name)
+		out.send(m.refuses, holds(offloadingv1beta1.ReasonReflectionRefused), peer, node.Name)
 	}
 }
 

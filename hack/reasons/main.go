@@ -79,7 +79,7 @@ func published(dir string) (map[string]bool, error) {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
-			if ok && strings.HasPrefix(spec.Names[0].Name, "Reason") && len(spec.Values) == 1 {
+			if ok && (strings.HasPrefix(spec.Names[0].Name, "Reason") || strings.HasPrefix(spec.Names[0].Name, "Phase")) && len(spec.Values) == 1 {
 				if value, ok := spec.Values[0].(*ast.BasicLit); ok {
 					codes[strings.Trim(value.Value, `"`)] = true
 				}

@@ -347,7 +347,7 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	if fc == nil || !slices.Equal(fc.Spec.AddressRanges, inOrder(ask.ranges)) {
 		return
 	}
-	e.cfg.Home.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(
+	e.cfg.Home.Told(fc, corev1beta1.ReasonAddressRangesLeftOut, fmt.Sprintf(
 		"cluster %s named address ranges in which this cluster has addresses of its own, and they are left out: %s. Endpoints of its Services there are not used here: "+
 			"if no pod of this cluster can be in a part of them, put that part into spec.addressRanges of ForeignCluster %s", ask.ID, strings.Join(ask.leftOut, ", "), fc.Name))
 }

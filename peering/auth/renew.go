@@ -184,7 +184,7 @@ func (e *Endpoint) back(ctx context.Context, id, user string, sent *trust.Invita
 	}
 	e.cfg.Log.Warn("the peer is enrolled, but the token that it sent in return is not used", zap.String("peer", id), zap.Error(err))
 	if fc != nil {
-		e.cfg.Home.Told(fc, "TokenNotTaken", "the token that cluster "+id+" sent in return for its own is not used: "+err.Error()+
+		e.cfg.Home.Told(fc, corev1beta1.ReasonTokenNotTaken, "the token that cluster "+id+" sent in return for its own is not used: "+err.Error()+
 			"; for an identity there, name in spec.tokenSecretRef a Secret with a token of it (there: liqod token create)")
 	}
 }

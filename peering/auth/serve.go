@@ -187,7 +187,7 @@ func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr,
 	case errors.As(err, &told):
 		log.Info("refused to a peer", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.String("reason", told.Reason), zap.String("message", told.Message))
 		if told.about != nil {
-			e.cfg.Home.Told(told.about, "EnrolmentRefused", told.Message)
+			e.cfg.Home.Told(told.about, corev1beta1.ReasonEnrolmentRefused, told.Message)
 		}
 	case errors.As(err, &taken):
 		told = refuse(trust.ReasonConflict, "this cluster has a ForeignCluster named %s for another cluster: its administrator must rename it", peer)

@@ -47,9 +47,9 @@ func FinalStatus(in StatusInput) corev1.PodStatus {
 	out.InitContainerStatuses = endAll(out.InitContainerStatuses, nil, now)
 	out.EphemeralContainerStatuses = endAll(out.EphemeralContainerStatuses, nil, now)
 	out.Reason, out.Message = "", ""
-	reason := "PodFailed"
+	reason := reasons.PodFailed
 	if out.Phase == corev1.PodSucceeded {
-		reason = "PodCompleted"
+		reason = reasons.PodCompleted
 	}
 	notReady(&out, reason, "", now)
 	return out

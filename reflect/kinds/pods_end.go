@@ -172,7 +172,7 @@ func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
 		return loop.After(store.CatchUp)
 	}
 	p.cfg.Log.Info("pod aborted: its namespace is no longer offloaded", zap.String("namespace", local.Namespace), zap.String("pod", local.Name))
-	return p.writeStatus(ctx, local, failed(p.input(local, nil, nil), "OffloadingAborted",
+	return p.writeStatus(ctx, local, failed(p.input(local, nil, nil), reasons.OffloadingAborted,
 		fmt.Sprintf("namespace %s is no longer offloaded to cluster %s", local.Namespace, p.cfg.Destination)))
 }
 

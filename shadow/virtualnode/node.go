@@ -285,7 +285,7 @@ func setConditions(s *corev1.NodeStatus, pressures []corev1.NodeConditionType, f
 	setCondition(s, ready, f.Now)
 	for _, trouble := range []struct{ kind, none, message string }{
 		{offloadingv1beta1.ReasonControllerSilent, reasons.ProviderControllerRuns, f.Remote.Silent},
-		{offloadingv1beta1.NodeReflectionRefused, reasons.NothingRefused, f.Remote.Refused},
+		{offloadingv1beta1.ReasonReflectionRefused, reasons.NothingRefused, f.Remote.Refused},
 	} {
 		c := corev1.NodeCondition{Type: corev1.NodeConditionType(trouble.kind), Status: corev1.ConditionFalse, Reason: trouble.none, Message: trouble.message}
 		if c.Message != "" {

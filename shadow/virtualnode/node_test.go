@@ -250,7 +250,7 @@ func TestReadyCondition(t *testing.T) {
 func TestRefusedReflection(t *testing.T) {
 	refused := func(n *corev1.Node) string {
 		for _, c := range n.Status.Conditions {
-			if c.Type == offloadingv1beta1.NodeReflectionRefused {
+			if c.Type == offloadingv1beta1.ReasonReflectionRefused {
 				return string(c.Status) + " " + c.Reason + " " + c.Message
 			}
 		}

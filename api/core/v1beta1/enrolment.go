@@ -38,6 +38,16 @@ const (
 	ReasonGrantInvalid    = "GrantInvalid"
 )
 
+// Reasons of events about enrolments.
+const (
+	// ReasonAddressRangesLeftOut: address ranges that a peer has named contain addresses of this cluster.
+	ReasonAddressRangesLeftOut = "AddressRangesLeftOut"
+	// ReasonEnrolmentRefused: a cluster is not enrolled. ReasonTokenNotTaken: a token that a peer has sent in
+	// return is not used.
+	ReasonEnrolmentRefused = "EnrolmentRefused"
+	ReasonTokenNotTaken    = "TokenNotTaken"
+)
+
 // NeedsPeople reports whether a reason of the condition Authenticated says that the identity in a
 // peer is missing, and that only people can resolve it.
 func NeedsPeople(reason string) bool {

@@ -25,9 +25,9 @@ func IngressHostField(host string) string { return "spec.rules[" + host + "]" }
 // ReasonDataSource is the reason of events about claims that are to be filled from what a provider does not have.
 const ReasonDataSource = "DataSourceNotSupported"
 
-// NodeReflectionRefused is the type of a condition of the Node of a virtual node. It is True while the provider
+// ReasonReflectionRefused is the type and the reason of a condition of the Node of a virtual node. It is True while the provider
 // refuses objects of this cluster, or changes of them. RefusedText has written its message.
-const NodeReflectionRefused = "ReflectionRefused"
+const ReasonReflectionRefused = "ReflectionRefused"
 
 // Limits of the message of that condition: objects, and bytes of each cause.
 const (

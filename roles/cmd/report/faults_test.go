@@ -123,8 +123,8 @@ func nobodyChosen(s *Snapshot) {
 // refuses lets the provider of the virtual node refuse objects, as its vkubelet writes it.
 func refuses(s *Snapshot, objects ...offloadingv1beta1.RefusedObject) {
 	s.Nodes[0].Labels[corev1beta1.RemoteClusterIDLabel] = "milan"
-	s.Nodes[0].Status.Conditions = append(s.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: offloadingv1beta1.NodeReflectionRefused,
-		Status: corev1.ConditionTrue, Reason: offloadingv1beta1.NodeReflectionRefused, Message: offloadingv1beta1.RefusedText(objects)})
+	s.Nodes[0].Status.Conditions = append(s.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: offloadingv1beta1.ReasonReflectionRefused,
+		Status: corev1.ConditionTrue, Reason: offloadingv1beta1.ReasonReflectionRefused, Message: offloadingv1beta1.RefusedText(objects)})
 }
 
 // TestRefusedObjects: each object that a provider refuses is a warning, also of one namespace alone, and to a

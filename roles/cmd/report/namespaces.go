@@ -66,7 +66,7 @@ func (c *checker) refused() {
 				kubectl, o.Kind, o.Name, by, kubectl, o.Kind, o.Name, offloadingv1beta1.SkipReflectionAnnotation))
 	}
 	for i := range c.Nodes {
-		said := nodeCondition(&c.Nodes[i], offloadingv1beta1.NodeReflectionRefused)
+		said := nodeCondition(&c.Nodes[i], offloadingv1beta1.ReasonReflectionRefused)
 		if said.Status != corev1.ConditionTrue {
 			continue
 		}
@@ -182,7 +182,7 @@ func (c *checker) withoutProvider() {
 }
 
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
-	fix := cmp.Or(reasons.Fix(kindOffloading, reason), reasons.Fix(kindOffloading, "*"+reason), reasons.Fix(kindOffloading, "*"))
+	fix := cmp.Or(reasons.Fix(kindOffloading, reason), reasons.Fix(kindOffloading, "*"))
 	return expanded(fix, map[string]string{"program": c.Program, "namespace": o.Namespace, "renamed": c.renamed(o)})
 }
 
