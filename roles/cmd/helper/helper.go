@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,23 +38,6 @@ func New(meta metav1.ObjectMeta, node, image string, args ...string) *corev1.Pod
 			}},
 		},
 	}
-}
-
-// Waits returns what a pod waits for: the last container that cannot start, else the message of the pod,
-// else that of its first condition that is not met. It is empty if nothing says so.
-func Waits(pod *corev1.Pod) string {
-	why := pod.Status.Message
-	for _, c := range pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && c.Message != "" && why == "" {
-			why = c.Message
-		}
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil && w.Reason != "" {
-			why = strings.TrimSpace(w.Reason + " " + w.Message)
-		}
-	}
-	return why
 }
 
 // A log may come from another cluster, which may send one without end, or nothing.

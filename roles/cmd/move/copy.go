@@ -207,7 +207,7 @@ func endOf(pod *corev1.Pod) time.Time {
 
 // waits returns why a pod does not run.
 func waits(pod *corev1.Pod) string {
-	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, cmp.Or(helper.Waits(pod), string(pod.Status.Phase)))
+	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, cmp.Or(report.Trouble(pod), string(pod.Status.Phase)))
 }
 
 // failure returns the error of a pod that fails again and again.

@@ -509,12 +509,15 @@ func TestCopies(t *testing.T) {
 	failed.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no space left"}
 	done := corev1.ContainerStatus{}
 	done.State.Terminated = &corev1.ContainerStateTerminated{FinishedAt: ended}
-	running := corev1.PodStatus{Phase: corev1.PodRunning}
+	running, noImage := corev1.PodStatus{Phase: corev1.PodRunning}, corev1.ContainerStatus{Name: "liqod"}
+	noImage.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}
 	for name, tc := range map[string]struct {
 		here, there corev1.PodStatus
 		want        report.Copying
 	}{
 		"starts":                      {corev1.PodStatus{Phase: corev1.PodPending}, running, report.Copying{Progress: "pod here is not running yet: Pending"}},
+		"gets no image":               {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{noImage}}, running, report.Copying{Progress: "pod here is not running yet: container liqod: not found"}},
+		"is refused":                  {corev1.PodStatus{Phase: corev1.PodPending, Message: "no room"}, running, report.Copying{Progress: "pod here is not running yet: no room"}},
 		"runs":                        {running, running, report.Copying{Progress: "waiting for the first line of pod here"}}, // a fake has no such log
 		"fails":                       {running, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{failed}}, report.Copying{Failed: true, Progress: "pod there cannot copy the data: no space left; correct that and run the command again, or end the move with --undo"}},
 		"is whole":                    {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, running, report.Copying{Progress: "copied and verified", Whole: ended.Time}},

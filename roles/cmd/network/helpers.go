@@ -25,6 +25,7 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/liqod/liqod/roles/cmd/helper"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 const (
@@ -332,7 +333,7 @@ func waits(pod *corev1.Pod) string {
 	if pod == nil {
 		return "there is no pod"
 	}
-	return strings.TrimSpace(fmt.Sprintf("pod %s of the check has not reported (phase %s) %s", pod.Name, pod.Status.Phase, helper.Waits(pod)))
+	return strings.TrimSpace(fmt.Sprintf("pod %s of the check has not reported (phase %s) %s", pod.Name, pod.Status.Phase, report.Trouble(pod)))
 }
 
 // clear deletes the namespaces with the pods, and waits until they are gone. ctx may have ended.

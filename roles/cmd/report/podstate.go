@@ -87,11 +87,7 @@ func endOf(pod *corev1.Pod) podVerdict {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return podVerdict{state: podEnded, level: OK, reason: reasons.Completed}
 	}
-	v := podVerdict{state: podEnded, level: Warning, reason: cmp.Or(pod.Status.Reason, reasons.Failed), message: pod.Status.Message}
-	if v.message == "" {
-		_, v.message = containerCause(pod)
-	}
-	return v
+	return podVerdict{state: podEnded, level: Warning, reason: cmp.Or(pod.Status.Reason, reasons.Failed), message: Trouble(pod)}
 }
 
 // unscheduled judges a pod without a node.
@@ -211,6 +207,13 @@ func containerCause(pod *corev1.Pod) (reason, message string) {
 		}
 	}
 	return reason, message
+}
+
+// Trouble returns what has ended a pod, or keeps it from running: the message of its status, or else the failures of
+// its containers. It is empty if nothing says so.
+func Trouble(pod *corev1.Pod) string {
+	_, message := containerCause(pod)
+	return cmp.Or(pod.Status.Message, message)
 }
 
 // containers are the states of a pod's containers, in the order in which they start.
