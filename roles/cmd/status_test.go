@@ -77,6 +77,15 @@ func TestStatusReadsPods(t *testing.T) {
 	}
 }
 
+// TestStatusRequests: a dashboard and scripts repeat status. A change of the number of its requests is one that somebody wants.
+func TestStatusRequests(t *testing.T) {
+	t.Parallel()
+	c := installation(t, "milan")
+	c.core.ClearActions()
+	c.findings(t)
+	require.Equal(t, 29, len(c.core.Actions())+len(c.liqod.Actions()))
+}
+
 // TestStatusReadsBudgets: they are read while a virtual node is being removed.
 func TestStatusReadsBudgets(t *testing.T) {
 	t.Parallel()
