@@ -43,7 +43,7 @@ func (c *controller) announce(before, now any) {
 		return
 	}
 	kind := corev1.EventTypeWarning
-	if condition.Status == metav1.ConditionTrue || begins(created, had) && !corev1beta1.NeedsPeople(condition.Reason) {
+	if condition.Status == metav1.ConditionTrue || c.begins(created, had) && !corev1beta1.NeedsPeople(condition.Reason) {
 		kind = corev1.EventTypeNormal
 	}
 	c.events.Event(object, kind, condition.Reason, condition.Message)
@@ -54,8 +54,8 @@ func (c *controller) announce(before, now any) {
 const beginning = time.Minute
 
 // begins reports whether an object with this time of creation is new, and has not been ready yet.
-func begins(created metav1.Time, had *metav1.Condition) bool {
-	return (had == nil || had.Status != metav1.ConditionTrue) && time.Since(created.Time) < beginning
+func (c *controller) begins(created metav1.Time, had *metav1.Condition) bool {
+	return (had == nil || had.Status != metav1.ConditionTrue) && c.env.Clock.Since(created.Time) < beginning
 }
 
 // mainCondition returns the condition that sums up an object, or nil.

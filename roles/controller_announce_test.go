@@ -2,10 +2,12 @@ package roles
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -25,11 +27,13 @@ func TestAnnouncements(t *testing.T) {
 	}
 	well := is(corev1beta1.ConditionReady, metav1.ConditionTrue, "AllChecksPassed", "all checks pass")
 	down := is(corev1beta1.ConditionReady, metav1.ConditionFalse, "APIServerNotReady", "timeout")
-	begun := func(condition metav1.Condition) *corev1beta1.ForeignCluster {
+	clk := clocktesting.NewFakeClock(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
+	since := func(age time.Duration, condition metav1.Condition) *corev1beta1.ForeignCluster {
 		fc := peer(condition)
-		fc.CreationTimestamp = metav1.Now()
+		fc.CreationTimestamp = metav1.NewTime(clk.Now().Add(-age))
 		return fc
 	}
+	begun := func(condition metav1.Condition) *corev1beta1.ForeignCluster { return since(beginning-1, condition) }
 	for name, tc := range map[string]struct {
 		before, now any
 		want        string
@@ -39,6 +43,7 @@ func TestAnnouncements(t *testing.T) {
 		"its first condition":      {peer(), peer(well), "Normal AllChecksPassed all checks pass"},
 		"unknown":                  {peer(well), peer(is(corev1beta1.ConditionReady, metav1.ConditionUnknown, "NoController", "stopped")), "Warning NoController stopped"},
 		"another reason":           {peer(down), peer(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "TunnelDown", "silent")), "Warning TunnelDown silent"},
+		"it has begun long ago":    {nil, since(beginning, down), "Warning APIServerNotReady timeout"},
 		"it begins":                {nil, begun(down), "Normal APIServerNotReady timeout"},
 		"its next step":            {begun(down), begun(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "TunnelDown", "silent")), "Normal TunnelDown silent"},
 		"it is refused":            {begun(down), begun(is(corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonTokenRefused, "used up")), "Warning TokenRefused used up"},
@@ -51,7 +56,7 @@ func TestAnnouncements(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			recorder := record.NewFakeRecorder(1)
-			(&controller{events: recorder}).announce(tc.before, tc.now)
+			(&controller{env: Env{Clock: clk}, events: recorder}).announce(tc.before, tc.now)
 			have := ""
 			select {
 			case have = <-recorder.Events:

@@ -88,7 +88,7 @@ func (c *controller) followGateways() {
 	}
 	namespace := c.env.Config.Namespace
 	c.leases = gatewayLeases(c.home.plain.kube, namespace)
-	gateways := host.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Log)
+	gateways := host.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Clock, c.env.Log)
 	c.gateways = gateways
 	c.actors = append(c.actors, Actor{Name: "gateways", Run: func(ctx context.Context) error {
 		return gateways.Judge(ctx, c.home.plain.kube.CoordinationV1().Leases(namespace), c.env.Config.Lease.RetryPeriod)

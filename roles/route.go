@@ -37,7 +37,7 @@ func newFabric(env Env) (*fabric, error) {
 	liqo := externalversions.NewSharedInformerFactoryWithOptions(to.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 	nodes := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithTransform(check.TrimNode))
 	leases := gatewayLeases(to.kube, env.Config.Namespace)
-	gateways := host.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
+	gateways := host.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Clock, env.Log)
 	return &fabric{
 		home: to, liqo: liqo, core: nodes, factories: []factory{liqo, nodes, leases},
 		sources: host.Sources{

@@ -209,7 +209,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	check := link.NewCheck(link.CheckConfig{
 		Provider: provider.kube, Namespace: corev1beta1.TenantNamespace(v.env.Config.ClusterID), RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
-		OnState: v.tell, Log: v.env.Log,
+		OnState: v.tell, Env: v.env.component(),
 		OnOpen: func() {
 			shared.current().Resync()
 			pods.Resync()

@@ -139,7 +139,7 @@ func newAPIs(nodes []corev1.Node) (*apis, error) {
 	a.liqo.PrependReactor("*", "*", fail)
 	a.kube.PrependReactor("*", "*", fail)
 	liqo, kube := externalversions.NewSharedInformerFactory(a.liqo, 0), informers.NewSharedInformerFactory(a.kube, 0)
-	gateways := NewLeaseGateways(kube.Coordination().V1().Leases(), zap.NewNop())
+	gateways := NewLeaseGateways(kube.Coordination().V1().Leases(), clock.RealClock{}, zap.NewNop())
 	a.sources = Sources{
 		Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
 		Nodes: kube.Core().V1().Nodes(), Gateways: gateways, Client: a.liqo.NetworkingV1beta1(),

@@ -168,8 +168,8 @@ func TestClaim(t *testing.T) {
 func TestLastAnnouncements(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
-	l := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), zap.NewNop())
-	l.clock, l.synced = clk, func() bool { return true }
+	l := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), clk, zap.NewNop())
+	l.synced = func() bool { return true }
 	leases, keys := kube.CoordinationV1().Leases(homeNamespace), publicKeys(t, 2)
 	var all []*Announcer
 	for i, name := range []string{"a", "b"} {
@@ -264,16 +264,16 @@ func TestLastAnnouncements(t *testing.T) {
 func TestFirstListOfGatewaysIsTold(t *testing.T) {
 	t.Parallel()
 	for _, there := range []bool{false, true} {
-		kube := kubefake.NewSimpleClientset()
+		kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
 		if there {
-			a := announcer(t, kube, clocktesting.NewFakeClock(noon), "a", 1)
+			a := announcer(t, kube, clk, "a", 1)
 			say := Announcement{Addresses: []string{"192.0.2.13"}}
 			say.PublicKey = publicKeys(t, 1)[0]
 			a.Announce(say)
 			require.NoError(t, a.step(t.Context()))
 		}
 		factory := informers.NewSharedInformerFactory(kube, 0)
-		l := NewLeaseGateways(factory.Coordination().V1().Leases(), zap.NewNop())
+		l := NewLeaseGateways(factory.Coordination().V1().Leases(), clk, zap.NewNop())
 		var seen atomic.Bool
 		l.Subscribe(func() {
 			_, known := l.Gateways()
@@ -288,7 +288,7 @@ func TestFirstListOfGatewaysIsTold(t *testing.T) {
 // TestSubscribersAtOnce: none is lost when several subscribe at the same time.
 func TestSubscribersAtOnce(t *testing.T) {
 	t.Parallel()
-	l := NewLeaseGateways(informers.NewSharedInformerFactory(kubefake.NewSimpleClientset(), 0).Coordination().V1().Leases(), zap.NewNop())
+	l := NewLeaseGateways(informers.NewSharedInformerFactory(kubefake.NewSimpleClientset(), 0).Coordination().V1().Leases(), clocktesting.NewFakeClock(noon), zap.NewNop())
 	var calls atomic.Int64
 	var wg sync.WaitGroup
 	for range 20 {
@@ -306,8 +306,8 @@ func TestSubscribersAtOnce(t *testing.T) {
 func TestLeaseGateways(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
-	l := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), zap.NewNop())
-	l.clock, l.synced = clk, func() bool { return true }
+	l := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), clk, zap.NewNop())
+	l.synced = func() bool { return true }
 	told := 0
 	l.Subscribe(func() { told++ })
 	leases := kube.CoordinationV1().Leases(homeNamespace)

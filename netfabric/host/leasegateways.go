@@ -31,7 +31,7 @@ type LeaseGateways struct {
 	leases cache.SharedIndexInformer
 	synced cache.InformerSynced
 	log    *zap.Logger
-	clock  clock.PassiveClock
+	clock  clock.WithTicker
 
 	listeners loop.Listeners[struct{}]
 
@@ -51,8 +51,8 @@ type announced struct {
 
 // NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
 // namespace, and starts nothing.
-func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logger) *LeaseGateways {
-	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clock.RealClock{}, known: map[string]*announced{}, refused: map[string]string{}}
+func NewLeaseGateways(leases coordinationinformers.LeaseInformer, clk clock.WithTicker, log *zap.Logger) *LeaseGateways {
+	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clk, known: map[string]*announced{}, refused: map[string]string{}}
 	// A deleted Lease counts as not renewed: its gateway creates it again, or Judge reports it
 	// dead. An informer that has stopped, which takes no handler, never counts as synced.
 	l.synced, _ = loop.Register(loop.On(l.leases, store.Handler[*coordinationv1.Lease]{Set: func(_, have *coordinationv1.Lease) { l.saw(have) }}))
@@ -188,7 +188,7 @@ func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.L
 	}
 	l.notify() // until now it was not known that there are no others
 	listed := 0
-	for range loop.Ticks(ctx, clock.RealClock{}, every, nil) {
+	for range loop.Ticks(ctx, l.clock, every, nil) {
 		for _, name := range l.overdue() {
 			l.confirm(ctx, leases, name, 2*every)
 		}

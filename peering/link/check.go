@@ -62,7 +62,7 @@ type CheckConfig struct {
 	// that the gate opens, and that Silent changes.
 	OnState func(ProviderState)
 	OnOpen  func()
-	Log     *zap.Logger
+	loop.Env
 }
 
 // Check probes a provider's API server and keeps a gate. The gate is open while the API
@@ -211,12 +211,11 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 		return c.cfg.Interval
 	}
 	if !open {
-		c.vouch.unread(time.Now()) // its controller was away as its API server was
+		c.vouch.unread(c.cfg.Clock.Now()) // its controller was away as its API server was
 		c.set(nil)
 	}
 	if changed := c.listen(ctx); changed || !open {
-		ready := true
-		c.tell(ProviderState{Ready: &ready, Reason: reasons.KubeletReady, Message: "the provider's API server answers", Version: info, Silent: c.Silent()})
+		c.tell(ProviderState{Ready: new(true), Reason: reasons.KubeletReady, Message: "the provider's API server answers", Version: info, Silent: c.Silent()})
 		c.cfg.OnOpen()
 	}
 	if c.Silent() != "" {
@@ -233,7 +232,7 @@ func (c *Check) Silent() string { return c.silent.Get() }
 // changed. A provider whose controller has written no Lease yet is not judged.
 func (c *Check) listen(ctx context.Context) (changed bool) {
 	lease, err := c.cfg.Provider.CoordinationV1().Leases(c.cfg.Namespace).Get(ctx, corev1beta1.ControllerLease, metav1.GetOptions{})
-	now := time.Now()
+	now := c.cfg.Clock.Now()
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 		c.vouch = beat{}

@@ -106,7 +106,7 @@ func startCheck(t *testing.T, uid types.UID, recorded func(context.Context) (typ
 			defer s.mu.Unlock()
 			s.opened++
 		},
-		Log: zap.NewNop(),
+		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	})
 	require.Error(t, c.Gate(), "the gate is closed until the provider is known")
 	t.Cleanup(func() { require.Error(t, c.Gate(), "and after it has been left") })

@@ -22,11 +22,13 @@ import (
 	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestVouch: each peer with rights here sees that the controller runs, and a peer without rights
@@ -63,57 +65,55 @@ func TestVouch(t *testing.T) {
 // TestListen: a provider's controller that renews its Lease no more is silent after three
 // renewals that it has missed. One that has never had a Lease is not judged.
 func TestListen(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		core := corefake.NewClientset()
-		leases := core.CoordinationV1().Leases("liqo-tenant-rome")
-		c := NewCheck(CheckConfig{Provider: core, Namespace: "liqo-tenant-rome"})
-		for range 10 {
-			require.False(t, c.listen(t.Context()), "it has no Lease")
-			time.Sleep(vouchEvery)
-		}
-		lease := kubetest.Create(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.ControllerLease, ResourceVersion: "1"}})
-		renew := func() {
-			lease.ResourceVersion += "1"
-			kubetest.Update(t, leases, lease)
-		}
-		for range 3 {
-			require.False(t, c.listen(t.Context()))
-			require.Empty(t, c.Silent())
-			time.Sleep(vouchEvery)
-			renew()
-		}
+	core, clk := corefake.NewClientset(), clocktesting.NewFakeClock(time.Now())
+	leases := core.CoordinationV1().Leases("liqo-tenant-rome")
+	c := NewCheck(CheckConfig{Provider: core, Namespace: "liqo-tenant-rome", Env: loop.Env{Clock: clk}})
+	for range 10 {
+		require.False(t, c.listen(t.Context()), "it has no Lease")
+		clk.Step(vouchEvery)
+	}
+	lease := kubetest.Create(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.ControllerLease, ResourceVersion: "1"}})
+	renew := func() {
+		lease.ResourceVersion += "1"
+		kubetest.Update(t, leases, lease)
+	}
+	for range 3 {
 		require.False(t, c.listen(t.Context()))
-		for range missedBeats - 1 {
-			time.Sleep(vouchEvery)
-			require.False(t, c.listen(t.Context()))
-		}
-		time.Sleep(vouchEvery)
-		require.True(t, c.listen(t.Context()))
-		require.Contains(t, c.Silent(), "no controller of the provider has renewed Lease liqo-tenant-rome/liqod-provider there for 30s")
-		renew()
-		require.True(t, c.listen(t.Context()), "a controller that has just renewed its Lease runs")
 		require.Empty(t, c.Silent())
-	})
+		clk.Step(vouchEvery)
+		renew()
+	}
+	require.False(t, c.listen(t.Context()))
+	for range missedBeats - 1 {
+		clk.Step(vouchEvery)
+		require.False(t, c.listen(t.Context()))
+	}
+	clk.Step(vouchEvery)
+	require.True(t, c.listen(t.Context()))
+	require.Contains(t, c.Silent(), "no controller of the provider has renewed Lease liqo-tenant-rome/liqod-provider there for 30s")
+	renew()
+	require.True(t, c.listen(t.Context()), "a controller that has just renewed its Lease runs")
+	require.Empty(t, c.Silent())
 }
 
 // TestSilenceIsWatched: the Lease of a silent controller is read at each probe, so that its return
 // is noticed at once. While the controller runs, every tenth probe is enough.
 func TestSilenceIsWatched(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		core := corefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "milan"}},
-			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: corev1beta1.ControllerLease, ResourceVersion: "1"}})
-		c := NewCheck(CheckConfig{
-			Provider: core, Namespace: "liqo-tenant-rome", RecordedUID: func(context.Context) (types.UID, error) { return "milan", nil },
-			Interval: time.Second, Timeout: time.Second, OnState: func(ProviderState) {}, OnOpen: func() {}, Log: zaptest.NewLogger(t),
-		})
-		c.set(nil)
-		for c.Silent() == "" {
-			next := c.identify(t.Context())
-			require.Equal(t, c.Silent() != "", next == time.Second, "the next read is after %s", next)
-			time.Sleep(next)
-		}
-		require.Equal(t, time.Second, c.identify(t.Context()))
+	clk := clocktesting.NewFakeClock(time.Now())
+	core := corefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "milan"}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: corev1beta1.ControllerLease, ResourceVersion: "1"}})
+	c := NewCheck(CheckConfig{
+		Provider: core, Namespace: "liqo-tenant-rome", RecordedUID: func(context.Context) (types.UID, error) { return "milan", nil },
+		Interval: time.Second, Timeout: time.Second, OnState: func(ProviderState) {}, OnOpen: func() {},
+		Env: loop.Env{Clock: clk, Log: zaptest.NewLogger(t)},
 	})
+	c.set(nil)
+	for c.Silent() == "" {
+		next := c.identify(t.Context())
+		require.Equal(t, c.Silent() != "", next == time.Second, "the next read is after %s", next)
+		clk.Step(next)
+	}
+	require.Equal(t, time.Second, c.identify(t.Context()))
 }
 
 const patience = 30 * time.Second

@@ -169,7 +169,7 @@ func (e *Events) listHome(ctx context.Context, local string, o metav1.ListOption
 	})
 	return pages.EachListItem(ctx, o, func(obj runtime.Object) error {
 		if have, ok := obj.(*corev1.Event); ok {
-			e.backlog.seed(have, time.Now())
+			e.backlog.seed(have, e.cfg.Clock.Now())
 		}
 		return nil
 	})
@@ -182,7 +182,7 @@ func (e *Events) writeDue(ctx context.Context) {
 			_ = loop.Pause(ctx, eventRetry) // the loop condition checks ctx
 			continue
 		}
-		j, wait, ok := e.backlog.next(time.Now())
+		j, wait, ok := e.backlog.next(e.cfg.Clock.Now())
 		if ok {
 			e.backlog.wake.Notify() // another worker may take the next one
 			e.work(ctx, j)
@@ -233,11 +233,11 @@ func (e *Events) work(ctx context.Context, j job) {
 // as it is then.
 func (e *Events) tooMany(j job) {
 	if j.written {
-		e.backlog.again(j, true, time.Now().Add(eventsWait))
+		e.backlog.again(j, true, e.cfg.Clock.Now().Add(eventsWait))
 		return
 	}
 	e.cfg.Dropped(droppedRate)
-	e.backlog.drop(j, time.Now())
+	e.backlog.drop(j, e.cfg.Clock.Now())
 }
 
 // settle records the result of a write.
@@ -245,7 +245,7 @@ func (e *Events) settle(ctx context.Context, j job, err error) {
 	switch {
 	case err == nil:
 		e.refusing.Store(false)
-		e.backlog.wrote(j, time.Now())
+		e.backlog.wrote(j, e.cfg.Clock.Now())
 	case ctx.Err() != nil:
 	case loop.Unavailable(err), apierrors.IsConflict(err):
 		e.later(j, j.written)
@@ -254,12 +254,12 @@ func (e *Events) settle(ctx context.Context, j job, err error) {
 			e.cfg.Log.Warn("event refused", zap.Stringer("key", j.key), zap.Error(err))
 		}
 		e.cfg.Dropped(droppedRefused)
-		e.backlog.drop(j, time.Now())
+		e.backlog.drop(j, e.cfg.Clock.Now())
 	}
 }
 
 func (e *Events) later(j job, exists bool) {
-	e.backlog.again(j, exists, time.Now().Add(eventRetry))
+	e.backlog.again(j, exists, e.cfg.Clock.Now().Add(eventRetry))
 }
 
 // about finds the local object of an event. If ok is false, the event has been dropped or
@@ -274,10 +274,10 @@ func (e *Events) about(ctx context.Context, j job) (corev1.ObjectReference, bool
 	case err == nil && ours:
 		return subject, true
 	case err == nil, j.tries >= eventTries:
-		e.backlog.drop(j, time.Now())
+		e.backlog.drop(j, e.cfg.Clock.Now())
 	case errors.Is(err, ErrSubjectOfAnother):
 		j.tries++
-		e.backlog.spare(j, time.Now().Add(eventHandOver))
+		e.backlog.spare(j, e.cfg.Clock.Now().Add(eventHandOver))
 	default:
 		if !loop.Unavailable(err) && !errors.Is(err, errNotSynced) {
 			j.tries++
@@ -338,7 +338,7 @@ var _ cache.ReflectorStore = passage{}
 // Add implements cache.ReflectorStore.
 func (p passage) Add(obj any) error {
 	if want := p.localCopy(obj); want != nil {
-		p.events.backlog.put(want, false, time.Now())
+		p.events.backlog.put(want, false, p.events.cfg.Clock.Now())
 	}
 	return nil
 }
@@ -362,7 +362,7 @@ func (p passage) Replace(list []any, _ string) error {
 			all = append(all, want)
 		}
 	}
-	p.events.backlog.replace(p.local, all, time.Now())
+	p.events.backlog.replace(p.local, all, p.events.cfg.Clock.Now())
 	return nil
 }
 
