@@ -9,7 +9,7 @@ import (
 // addHeartbeat renews this cluster's heartbeat Leases in providers, and judges those of
 // consumers. With health.heartbeat off, the loops take back what is there from a time when it
 // was on, and addHeartbeat returns nil. Otherwise it returns the judge of the consumers' Leases.
-func (c *controller) addHeartbeat() *link.Pulse {
+func (c *controller) addHeartbeat() []link.Source {
 	interval := c.env.Config.Health.Heartbeat
 	connections := c.liqo.Networking().V1beta1().Connections()
 	leases := c.heartbeats.Coordination().V1().Leases()
@@ -27,5 +27,5 @@ func (c *controller) addHeartbeat() *link.Pulse {
 	}
 	pulse := link.NewPulse(link.PulseConfig{Interval: interval, Leases: leases, Client: c.home.plain.kube.CoordinationV1(), Env: c.env.component()})
 	c.actors = append(c.actors, Actor{Name: "heartbeats", Run: func(ctx context.Context) error { return pulse.Run(ctx, c.cfg.Workers) }})
-	return pulse
+	return []link.Source{pulse}
 }

@@ -40,11 +40,7 @@ func (c *controller) addNetwork() error {
 	c.addLoop("network-exchanged", exchange.NewExchange(cfg))
 	standing := exchange.NewNetworkStatus(cfg)
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
-	servers := []link.Source{exchange.PeerServers{NetworkStatus: standing}}
-	if pulse := c.addHeartbeat(); pulse != nil {
-		servers = append(servers, pulse)
-	}
-	c.conditions.AddSource(corev1beta1.ConditionAPIServer, servers...)
+	c.conditions.AddSource(corev1beta1.ConditionAPIServer, append([]link.Source{exchange.PeerServers{NetworkStatus: standing}}, c.addHeartbeat()...)...)
 	c.addLoop("network-published", c.publisher)
 	return nil
 }

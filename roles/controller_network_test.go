@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,6 +35,31 @@ func TestNetworkIsWired(t *testing.T) {
 		if enabled == "true" {
 			require.Contains(t, vkubeletDefaults(env.Config).Args, "--networking.enabled=true")
 		}
+	}
+}
+
+// TestConditionsHaveTheirSources: each condition of a peer has all sources that judge it, in the order in which they count.
+func TestConditionsHaveTheirSources(t *testing.T) {
+	t.Parallel()
+	for heartbeat, servers := range map[string][]string{"5s": {"exchange.PeerServers", "*link.Pulse"}, "0s": {"exchange.PeerServers"}} {
+		env := hostEnv(t, "controller", "--controller.vkubelet.image=liqod:v1", "--authentication.address=", "--health.heartbeat="+heartbeat)
+		c := &controller{env: env, cfg: env.Config.Controller, home: must(newHome(env, env.Config.Namespace, controllerLease))}
+		c.makeFactories()
+		c.addPeering()
+		c.addOffers()
+		c.followGateways()
+		require.NoError(t, c.addNetwork())
+		c.addJoin()
+		have := map[string][]string{}
+		for kind, sources := range reflect.ValueOf(c.conditions).Elem().FieldByName("sources").Seq2() {
+			for _, source := range sources.Seq2() {
+				have[kind.String()] = append(have[kind.String()], source.Elem().Type().String())
+			}
+		}
+		require.Equal(t, map[string][]string{
+			corev1beta1.ConditionAuthenticated: {"*join.Join"}, corev1beta1.ConditionNetwork: {"*exchange.NetworkStatus"}, corev1beta1.ConditionAPIServer: servers,
+			corev1beta1.ConditionOutgoingPeering: {"*offer.Consumer"}, corev1beta1.ConditionIncomingPeering: {"*offer.Provider"},
+		}, have, heartbeat)
 	}
 }
 
