@@ -19,7 +19,9 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/reflect/replication"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/endpoints"
@@ -47,11 +49,13 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	events, stopEvents := newRecorder(c.home, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	c.addPeering()
-	c.addOffers()
+	consumer := c.addOffers()
 	c.followGateways()
-	if err := errors.Join(c.addNetwork(), c.addVirtualNodes()); err != nil {
+	publisher, err := c.addNetwork()
+	if err = errors.Join(err, c.addVirtualNodes(consumer)); err != nil {
 		return Parts{}, err
 	}
+	c.addReplication(consumer, publisher)
 	c.addNamespaces()
 	c.addWorkload()
 	c.addEndpoints()
@@ -108,22 +112,24 @@ func (c *controller) addPeering() {
 		Base: base, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount,
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
 	}))
+	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
+	c.addLoop("conditions", c.conditions)
+	c.leased("vouch", link.NewVouch(link.VouchConfig{Base: base, Clock: c.env.Clock}).Run)
+}
+
+// addReplication wires the replicator of what peers ask of each other.
+func (c *controller) addReplication(consumer *offer.Consumer, publisher *exchange.Publisher) {
 	replicator := replication.New(replication.Config{
 		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		Requests: c.liqo.Sharing().V1alpha1().ResourceRequests(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
-		CapacityWanted:   func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
-		Configurations:   c.liqo.Networking().V1beta1().Configurations(),
-		NetworkPublished: func(ctx context.Context, peer string) (bool, error) { return c.publisher.Wanted(ctx, peer) },
-		Peers:            c, Env: c.env.component(), Forget: c.env.Tracker.Forget, HomeLost: c.home.head.Lost,
+		CapacityWanted: consumer.Wanted, Configurations: c.liqo.Networking().V1beta1().Configurations(), NetworkPublished: publisher.Wanted,
+		Peers: c, Env: c.env.component(), Forget: c.env.Tracker.Forget, HomeLost: c.home.head.Lost,
 		Delayed: func(peer string) { c.env.Refused(peer, replication.RefusedRate) },
 	})
 	c.directory.Subscribe(replicator.Changed)
 	// A peer with rights in this cluster pushes its Configuration. The replicator pulls that of every
 	// other peer. The call fails for an informer that has stopped only.
 	_, _ = c.liqo.Core().V1beta1().ForeignClusters().Informer().AddEventHandler(store.Each(func(fc *corev1beta1.ForeignCluster) { replicator.Changed(fc.Spec.ClusterID) }))
-	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
-	c.addLoop("conditions", c.conditions)
-	c.leased("vouch", link.NewVouch(link.VouchConfig{Base: base, Clock: c.env.Clock}).Run)
 	c.leased("replica", func(ctx context.Context) error {
 		// The replicator pulls the Configurations of peers without rights in this cluster.
 		if !cache.WaitForCacheSync(ctx.Done(), c.liqo.Core().V1beta1().ForeignClusters().Informer().HasSynced) {
@@ -188,12 +194,12 @@ func (c *controller) twinBounds() namespace.BoundsConfig {
 	}
 }
 
-func (c *controller) addVirtualNodes() error {
+func (c *controller) addVirtualNodes(consumer *offer.Consumer) error {
 	base := virtualnode.Base{
 		Env: c.env.component(), Kube: c.home.fenced.kube, VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), Events: c.events,
 	}
 	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
-		Base: base, Wanted: c.consumer.Wanted, Liqo: c.home.fenced.liqo, NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
+		Base: base, Wanted: consumer.Wanted, Liqo: c.home.fenced.liqo, NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		Deployments: c.vkubelets.Apps().V1().Deployments(), Budgets: c.vkubelets.Policy().V1().PodDisruptionBudgets(),
 		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),
 		ClusterRoleBindings: c.vkubelets.Rbac().V1().ClusterRoleBindings(),

@@ -22,27 +22,26 @@ func (c *controller) networkBase(own clients) exchange.Base {
 
 // addNetwork wires the loops that negotiate the networks of this cluster and its peers. If
 // networking.enabled is false, the loops run as well, and delete the objects that they
-// created while it was true.
-func (c *controller) addNetwork() error {
+// created while it was true. It returns the one that publishes.
+func (c *controller) addNetwork() (*exchange.Publisher, error) {
 	networking := c.liqo.Networking().V1beta1()
-	own, err := c.findRanges()
-	if err != nil {
-		return err
+	var err error
+	if c.ranges, err = c.findRanges(); err != nil {
+		return nil, err
 	}
-	c.ranges = own
 	cfg := exchange.NegotiationConfig{
-		ClusterID: c.env.Config.ClusterID, Off: !c.env.Config.Networking.Enabled, Own: own, Gateways: c.gateways,
+		ClusterID: c.env.Config.ClusterID, Off: !c.env.Config.Networking.Enabled, Own: c.ranges, Gateways: c.gateways,
 		Base: c.networkBase(c.home.fenced), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 		Networks: c.liqo.IPAM().V1alpha1().Networks(),
 	}
-	c.publisher = exchange.NewPublisher(cfg)
+	publisher := exchange.NewPublisher(cfg)
 	c.addLoop("network-exchanged", exchange.NewExchange(cfg))
 	standing := exchange.NewNetworkStatus(cfg)
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
 	c.conditions.AddSource(corev1beta1.ConditionAPIServer, append([]link.Source{exchange.PeerServers{NetworkStatus: standing}}, c.addHeartbeat()...)...)
-	c.addLoop("network-published", c.publisher)
-	return nil
+	c.addLoop("network-published", publisher)
+	return publisher, nil
 }
 
 // findRanges follows the ranges of this cluster. Without the network fabric no loop uses

@@ -48,7 +48,7 @@ func TestConditionsHaveTheirSources(t *testing.T) {
 		c.addPeering()
 		c.addOffers()
 		c.followGateways()
-		require.NoError(t, c.addNetwork())
+		must(c.addNetwork())
 		c.addJoin()
 		have := map[string][]string{}
 		for kind, sources := range reflect.ValueOf(c.conditions).Elem().FieldByName("sources").Seq2() {

@@ -14,25 +14,26 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// addOffers wires the negotiation of capacity, in both directions.
-func (c *controller) addOffers() {
+// addOffers wires the negotiation of capacity, in both directions. It returns the consumer's side.
+func (c *controller) addOffers() *offer.Consumer {
 	sharing := c.liqo.Sharing().V1alpha1()
 	metadata := perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf)
-	c.consumer = offer.NewConsumer(offer.ConsumerConfig{
+	consumer := offer.NewConsumer(offer.ConsumerConfig{
 		Base: c.peeringBase(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: c.outgoing, Accept: offer.Mode(c.env.Config.Peering.AcceptOffers),
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
 	})
-	c.directory.Subscribe(c.consumer.Changed)
-	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering, c.consumer)
+	c.directory.Subscribe(consumer.Changed)
+	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering, consumer)
 	provider := offer.NewProvider(offer.ProviderConfig{
 		Base: c.peeringBase(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
 		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: c.incoming,
 	})
 	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering, provider)
-	c.addLoop("capacity-asked", c.consumer)
+	c.addLoop("capacity-asked", consumer)
 	c.leased("capacity-offered", provider.Run)
+	return consumer
 }
 
 // credentials returns the name of the Secret with the credentials for a peer.

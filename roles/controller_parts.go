@@ -9,7 +9,6 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
-	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -44,8 +43,6 @@ type controller struct {
 	outgoing, incoming link.Policy // of peerings
 
 	directory *link.Directory
-	consumer  *offer.Consumer
-	publisher *exchange.Publisher
 	// ranges are those of this cluster.
 	ranges *exchange.Ranges
 	// gateways are the gateways of this cluster.

@@ -25,14 +25,14 @@ import (
 type reflection struct {
 	of    *vkubelet
 	lease *lease.Runner
-	cfg   engine.Config
+	cfg   engine.Config // without Settled
 	// resting is an engine that never runs.
 	resting *engine.Engine
 	// running is nil while another process reflects the shared kinds.
 	running loop.Value[*engine.Engine]
 }
 
-func (v *vkubelet) newReflection(to engine.Target, config *rest.Config, settled func(namespace, resource, name string)) (*reflection, error) {
+func (v *vkubelet) newReflection(to engine.Target, config *rest.Config) (*reflection, error) {
 	settings := v.env.Config
 	runner, err := lease.New(lease.Config{
 		Client: v.home.plain.kube.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
@@ -52,7 +52,7 @@ func (v *vkubelet) newReflection(to engine.Target, config *rest.Config, settled 
 	to.Log = to.Log.Named("reflection")
 	cfg := engine.Config{
 		Target: to, Home: clientsOf(v.home.plain), Remote: clientsOf(provider),
-		Kinds: choices(settings.Reflection, v.externalAddress()), Settled: settled,
+		Kinds: choices(settings.Reflection, v.externalAddress()),
 	}
 	return &reflection{of: v, lease: runner, cfg: cfg, resting: engine.New(cfg)}, nil
 }
@@ -91,10 +91,12 @@ func choices(r config.Reflection, external forge.External) []engine.Choice {
 	}
 }
 
-// run reflects while this process holds the lease, until ctx is done.
-func (r *reflection) run(ctx context.Context) error {
+// run reflects while this process holds the lease, until ctx is done. settled is engine.Config.Settled.
+func (r *reflection) run(ctx context.Context, settled func(namespace, resource, name string)) error {
+	cfg := r.cfg
+	cfg.Settled = settled
 	return r.lease.Run(ctx, func(ctx context.Context) error {
-		e := engine.New(r.cfg)
+		e := engine.New(cfg)
 		r.running.Swap(e)
 		defer func() {
 			r.running.Swap(nil)

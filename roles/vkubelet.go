@@ -203,18 +203,10 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	for _, loop := range []string{"pods", kinds.TokensLoop, "claims", kinds.LossesLoop} {
 		defer v.env.Tracker.Forget(loop) // objects that an ended loop had queued do not count as late
 	}
-	var pods *kinds.Pods
-	var shared *reflection
-	var claims *kinds.Claims
 	check := link.NewCheck(link.CheckConfig{
 		Provider: provider.kube, Namespace: corev1beta1.TenantNamespace(v.env.Config.ClusterID), RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
 		OnState: v.tell, Env: v.env.component(),
-		OnOpen: func() {
-			shared.current().Resync()
-			pods.Resync()
-			claims.Resync()
-		},
 	})
 	v.pods.Swap(local.Core().V1().Pods().Informer())
 	defer v.pods.Swap(nil)
@@ -226,11 +218,11 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		Recorder: v.events, Env: v.env.component(),
 	}}
 	claims, volumes := v.newStorage(node, provider)
-	if shared, err = v.newReflection(node.Target, way.Config(),
-		func(namespace, resource, name string) { pods.Settled(namespace, resource, name) }); err != nil {
+	shared, err := v.newReflection(node.Target, way.Config())
+	if err != nil {
 		return err
 	}
-	pods = kinds.NewPods(kinds.PodsConfig{
+	pods := kinds.NewPods(kinds.PodsConfig{
 		OfNode: node, Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: engine.Clients{Kube: provider.kube, Liqo: provider.liqo},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), HomeDNS: func() (forge.DNS, error) { return v.homeDNS(vn.Spec.ClusterID) }, RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
@@ -246,8 +238,12 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	defer stop()
+	check.OnOpen(func() { shared.current().Resync() })
+	check.OnOpen(pods.Resync)
+	check.OnOpen(claims.Resync)
 	defer loop.Start(ctx, check.Run)()
-	return together(pods.Run, claims.Run, shared.run, losses.Run, v.answerNodePorts(offloaded), runFactories(local, maps, nodes, namespaces, volumes))(ctx)
+	reflect := func(ctx context.Context) error { return shared.run(ctx, pods.Settled) }
+	return together(pods.Run, claims.Run, reflect, losses.Run, v.answerNodePorts(offloaded), runFactories(local, maps, nodes, namespaces, volumes))(ctx)
 }
 
 // answerNodePorts returns what answers the node ports of Services in offloaded namespaces at the address of the node.

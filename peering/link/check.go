@@ -58,10 +58,8 @@ type CheckConfig struct {
 	// probes, and Timeout the time limit of one probe.
 	Window            health.Window
 	Interval, Timeout time.Duration
-	// OnState is called with each new state, never concurrently. OnOpen is called each time
-	// that the gate opens, and that Silent changes.
+	// OnState is called with each new state, never concurrently.
 	OnState func(ProviderState)
-	OnOpen  func()
 	loop.Env
 }
 
@@ -86,6 +84,7 @@ type Check struct {
 	uses map[*use]struct{}
 
 	silent loop.Value[string] // what Silent returns
+	opened loop.Listeners[struct{}]
 }
 
 // use is work that ends when the gate closes.
@@ -95,6 +94,10 @@ type use struct{ cancel context.CancelFunc }
 func NewCheck(cfg CheckConfig) *Check {
 	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: loop.NewSignal(), uses: map[*use]struct{}{}}
 }
+
+// OnOpen registers f, which is called each time that the gate opens, and that Silent changes. It
+// must be called before Run. f must not block.
+func (c *Check) OnOpen(f func()) { c.opened.Subscribe(func(struct{}) { f() }) }
 
 // Gate returns nil while the gate is open, and otherwise the reason. It is safe for
 // concurrent use.
@@ -216,7 +219,7 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 	}
 	if changed := c.listen(ctx); changed || !open {
 		c.tell(ProviderState{Ready: new(true), Reason: reasons.KubeletReady, Message: "the provider's API server answers", Version: info, Silent: c.Silent()})
-		c.cfg.OnOpen()
+		c.opened.Tell(struct{}{})
 	}
 	if c.Silent() != "" {
 		return c.cfg.Interval // pods wait for the return of its controller

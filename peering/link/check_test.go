@@ -101,12 +101,12 @@ func startCheck(t *testing.T, uid types.UID, recorded func(context.Context) (typ
 			defer s.mu.Unlock()
 			s.states = append(s.states, state)
 		},
-		OnOpen: func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.opened++
-		},
 		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
+	})
+	c.OnOpen(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.opened++
 	})
 	require.Error(t, c.Gate(), "the gate is closed until the provider is known")
 	t.Cleanup(func() { require.Error(t, c.Gate(), "and after it has been left") })

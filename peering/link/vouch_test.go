@@ -104,7 +104,7 @@ func TestSilenceIsWatched(t *testing.T) {
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: corev1beta1.ControllerLease, ResourceVersion: "1"}})
 	c := NewCheck(CheckConfig{
 		Provider: core, Namespace: "liqo-tenant-rome", RecordedUID: func(context.Context) (types.UID, error) { return "milan", nil },
-		Interval: time.Second, Timeout: time.Second, OnState: func(ProviderState) {}, OnOpen: func() {},
+		Interval: time.Second, Timeout: time.Second, OnState: func(ProviderState) {},
 		Env: loop.Env{Clock: clk, Log: zaptest.NewLogger(t)},
 	})
 	c.set(nil)
