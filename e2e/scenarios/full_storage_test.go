@@ -171,7 +171,7 @@ func (w *fullWorld) volumeFolders(t *testing.T) map[string]int {
 }
 
 // fullSharedVolume: with a class of the provider whose volumes all of its nodes share, pods on two of them
-// read what the other one has written, through one claim.
+// read what the other one has written, through one claim. An event at home reports its volume.
 func fullSharedVolume(t *testing.T, w *fullWorld) {
 	const namespace = "both-nodes"
 	kubetest.Create(t, w.milan.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
@@ -184,7 +184,7 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 	claim.Annotations = map[string]string{offloadingv1beta1.RemoteStorageClassAnnotation: lab.SharedStorageClass}
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	claims := w.rome.Client().CoreV1().PersistentVolumeClaims(namespace)
-	kubetest.Create(t, claims, &claim)
+	local := kubetest.Create(t, claims, &claim)
 
 	names := []string{"milan-1", "milan-2"}
 	for i, node := range names {
@@ -204,6 +204,7 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 	}
 	there := kubetest.Get(t, w.milan.Client().CoreV1().PersistentVolumeClaims(namespace+"-rome"), claim.Name)
 	require.Equal(t, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, there.Status.AccessModes)
+	within(t, time.Minute, "what the provisioner reports of the claim is told", w.told(local, "ProvisioningSucceeded"))
 
 	for _, node := range names {
 		require.NoError(t, w.rome.Client().CoreV1().Pods(namespace).Delete(t.Context(), node, metav1.DeleteOptions{}))

@@ -70,10 +70,11 @@ func TestFull(t *testing.T) {
 	w := newFullWorld(t, map[string]any{
 		"peering":        map[string]any{"renewAt": 0.02}, // of 10 minutes: each 12 s
 		"authentication": map[string]any{"lifetime": "10m"},
+		"sharing":        map[string]any{"serviceFields": []string{"nodePort"}},
 	})
 	// The last four disturb the cluster that the others use.
 	inTurn(t, w, []part[*fullWorld]{
-		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
+		{"Deployment across both", fullDeployment}, {"page", fullPage}, {"reflection", fullReflection}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
 		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures}, {"what a pod names", fullNamed},
 		{"kubectl", fullKubectl}, {"anti-affinity", fullApart}, {"zones", fullZones}, {"hundreds of streams", fullStreams}, {"renewal", fullRenewal}, {"top and autoscaling", fullTop}, {"storage", fullStorage},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
@@ -82,8 +83,8 @@ func TestFull(t *testing.T) {
 }
 
 // fullNamed: pods that are bound to the virtual node before their namespace is offloaded, with 300
-// ConfigMaps of 20 kB, have the variables of a ConfigMap that they could start without, and those
-// of the Service.
+// ConfigMaps of 20 kB, report what they wait for. Then they have the variables of a ConfigMap that they
+// could start without, and those of the Service.
 func fullNamed(t *testing.T, w *fullWorld) {
 	const namespace, pods = "crowd", 5
 	ctx, core := t.Context(), w.rome.Client().CoreV1()
@@ -101,7 +102,10 @@ func fullNamed(t *testing.T, w *fullWorld) {
 	spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
 		LocalObjectReference: corev1.LocalObjectReference{Name: "wanted"}, Optional: new(true)}}}
 	for i := range pods {
-		w.run(t, namespace, fmt.Sprintf("early-%d", i), spec)
+		name := fmt.Sprintf("early-%d", i)
+		w.run(t, namespace, name, spec)
+		pod := untilPod(t, w.rome, time.Minute, namespace, name, "waits", func(p *corev1.Pod) bool { return p.Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff })
+		require.Contains(t, pod.Status.Message, "namespace crowd is not offloaded to cluster milan: create a NamespaceOffloading that selects it, or keep the pod off virtual nodes")
 	}
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	for i := range pods {
