@@ -35,10 +35,17 @@ func releasedCommit(t *testing.T) string {
 	return strings.TrimSpace(string(commit))
 }
 
-// TestBuilds builds what the other tests run: with limits of time, they cannot wait for a compiler.
+// TestBuilds builds what the other tests run: with limits of time, they cannot wait for a compiler, or for a download.
 func TestBuilds(t *testing.T) {
 	require.NoError(t, lab.BuildTools(t.Context(), t.Logf))
 	require.NoError(t, site.Build(t.Context(), t.TempDir(), releasedCommit(t), t.Logf))
+	if len(lab.FullTierMissing()) > 0 {
+		return
+	}
+	t.Log("building the image of PostgreSQL")
+	if _, err := lab.BuildPostgres(t.Context(), t.TempDir()); err != nil {
+		t.Logf("TestPostgres skips or fails for it: %v", err)
+	}
 }
 
 // upgraded is a world of the last release, on its way to the version of this tree.
