@@ -230,6 +230,27 @@ func TestExplanationsAreRows(t *testing.T) {
 	}
 }
 
+// failedSpec is a line of docs/conformance.md: the text of the spec, its cause and its reason.
+var failedSpec = regexp.MustCompile("(?m)^- (\\[sig-[^`]+): `[^`]*`\\. (.+)\\.$")
+
+// TestFailuresAreExplained: the reason of each spec that docs/conformance.md lists is the one that explanations give now,
+// for the services of the section.
+func TestFailuresAreExplained(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "conformance.md"))
+	require.NoError(t, err)
+	for _, section := range strings.Split(string(data), "\n## Services ")[1:] {
+		services, _, _ := strings.Cut(section, "\n")
+		failed := failedSpec.FindAllStringSubmatch(section, -1)
+		_, count, _ := strings.Cut(section, "\n| all | ")
+		require.Regexp(t, fmt.Sprintf(`^\d+ \| %d \|\n`, len(failed)), count, "specs of %s that failed", services)
+		for _, line := range failed {
+			s := spec{LeafNodeText: line[1]}
+			require.NotNil(t, s.explanation(services), "%s: %s", services, line[1])
+			require.Equal(t, s.reason(services), line[2], "%s: %s", services, line[1])
+		}
+	}
+}
+
 // TestReport: a report becomes a section of the page, which keeps that of other services.
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
