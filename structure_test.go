@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"go/ast"
+	"go/constant"
+	"go/types"
 	"maps"
 	"os"
 	"path/filepath"
@@ -28,7 +30,7 @@ var paths = map[string]struct {
 	sections []string
 	most     int
 }{
-	"pod-path":      {[]string{"Out", "Back"}, 11},
+	"pod-path":      {[]string{"Out", "Back"}, 12},
 	"peer-path":     {[]string{"Published", "Across", "Answered", "Applied"}, 19}, // to become 18
 	"endpoint-path": {nil, 12},
 	"verdict-path":  {[]string{"Judged", "Obeyed"}, 7},
@@ -96,127 +98,76 @@ func stepsOf(t *testing.T, page string) (steps []step) {
 }
 
 // TestPathsAreTrue: every file that the page of a path names exists, and has the functions and
-// types that stand beside it. A file of Go is called from another one of the page, unless its row
-// says that something begins there. The files of the usual case are few.
+// types that stand beside it. What the page names of another file uses one of them, unless the
+// row says that something begins there. The files of the usual case are few.
 func TestPathsAreTrue(t *testing.T) {
-	sources := map[string]file{}
-	for _, f := range files(t) {
-		sources[f.path] = f
+	pages, folders := map[string][]step{}, map[string]bool{}
+	for _, name := range append(slices.Collect(maps.Keys(paths)), "peer-states") {
+		pages[name] = stepsOf(t, "docs/internals/"+name+".md")
+		for _, s := range pages[name] {
+			folders[filepath.Dir(s.file)] = true
+		}
 	}
+	p := typed(t, folders)
 	for name, path := range paths {
-		page := "docs/internals/" + name + ".md"
-		usual, calls, begins := map[string]bool{}, map[string]map[string]bool{}, map[string]bool{}
-		steps := stepsOf(t, page)
-		for _, s := range steps {
-			require.FileExists(t, filepath.FromSlash(s.file), page)
+		usual, called := map[string]bool{}, map[string]bool{}
+		var opened []step
+		for _, s := range pages[name] {
+			require.FileExists(t, filepath.FromSlash(s.file), name)
 			if path.sections == nil || slices.Contains(path.sections, s.section) {
 				usual[s.file] = true
+				opened = append(opened, s)
 			}
-			if len(s.names) == 0 {
-				continue
+			if len(s.names) > 0 {
+				named := p.named(t, s)
+				called[s.file] = called[s.file] || s.begins || slices.ContainsFunc(pages[name], func(from step) bool {
+					return from.file != s.file && p.usesOne(from, named)
+				})
 			}
-			have := declared(sources[s.file].ast)
-			for _, n := range s.names {
-				require.Truef(t, have[n], "%s: %s has no %s", page, s.file, n)
-			}
-			if calls[s.file] == nil {
-				calls[s.file] = map[string]bool{}
-			}
-			maps.Copy(calls[s.file], usedBy(sources[s.file].ast, s.names))
-			begins[s.file] = begins[s.file] || s.begins
 		}
-		for _, s := range steps {
-			called := slices.ContainsFunc(steps, func(to step) bool { return to.file == s.file && isCalled(calls, to) })
-			require.Truef(t, called || begins[s.file] || len(s.names) == 0,
-				"%s: no other file of the page calls what it names of %s: name what is called, or say `Begins: `", page, s.file)
+		for file, is := range called {
+			if !is {
+				t.Errorf("%s: nothing that the page names of another file uses what it names of %s: name what is used, or say `Begins: `", name, file)
+			}
 		}
-		t.Logf("%s: %d files", name, len(usual))
-		require.LessOrEqual(t, len(usual), path.most, "files of %s", page)
+		t.Logf("%s: %d files; what it names of them calls functions in %d files", name, len(usual), len(p.opened(opened)))
+		require.LessOrEqual(t, len(usual), path.most, "files of %s", name)
 	}
+	t.Run("peer-states", func(t *testing.T) { statesOfAPeer(t, p, pages["peer-states"]) })
 }
 
-// TestStatesOfAPeer: the page about the states of a peer names functions that exist, and reasons that their files
-// use; it has each reason of a ForeignCluster.
-func TestStatesOfAPeer(t *testing.T) {
-	values, sources := map[string]string{}, map[string]file{}
-	var all []string
-	for _, f := range files(t) {
-		sources[f.path] = f
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if ok && under(f.dir, "api") && !f.test && len(spec.Values) > 0 && reasonName.MatchString(spec.Names[0].Name) {
-				values[spec.Names[0].Name] = stringOf(spec.Values[0])
-				if f.dir == "api/core/v1beta1" {
-					all = append(all, stringOf(spec.Values[0]))
-				}
-			}
-			return true
-		})
-	}
+// statesOfAPeer: the page about the states of a peer names functions that exist, and the reasons that these use; it has
+// each reason of a ForeignCluster.
+func statesOfAPeer(t *testing.T, p *program, steps []step) {
+	t.Helper()
 	said := map[string]bool{}
-	for _, s := range stepsOf(t, "docs/internals/peer-states.md") {
-		used, have := map[string]bool{}, declared(sources[s.file].ast)
-		for _, n := range s.names {
-			require.Truef(t, have[n], "%s has no %s", s.file, n)
+	for _, s := range steps {
+		used := map[string]bool{}
+		p.named(t, s)
+		for o := range p.uses(s) {
+			used[textOf(o)] = true
 		}
-		ast.Inspect(sources[s.file].ast, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok {
-				used[cmp.Or(values[sel.Sel.Name], sel.Sel.Name)] = true
-			}
-			return true
-		})
 		_, reasons, _ := strings.Cut(s.happens, ": ")
 		for _, word := range codeWord.FindAllStringSubmatch(reasons, -1) {
-			require.Truef(t, used[word[1]], "%s does not use the reason %s", s.file, word[1])
-			said[word[1]] = true
+			if said[word[1]] = true; !used[word[1]] {
+				t.Errorf("%s: %v do not use the reason %s", s.file, s.names, word[1])
+			}
 		}
 	}
-	for _, reason := range all {
-		require.Truef(t, said[reason], "docs/internals/peer-states.md lacks the reason %s", reason)
+	api := p.ours[module+"/api/core/v1beta1"].Scope()
+	for _, name := range api.Names() {
+		if reason := textOf(api.Lookup(name)); reason != "" && reasonName.MatchString(name) && !said[reason] {
+			t.Errorf("docs/internals/peer-states.md lacks the reason %s", reason)
+		}
 	}
 }
 
-// isCalled reports whether what another file names uses a name of the step.
-func isCalled(calls map[string]map[string]bool, to step) bool {
-	for from, used := range calls {
-		near := filepath.Dir(from) == filepath.Dir(to.file)
-		if from != to.file && slices.ContainsFunc(to.names, func(n string) bool { return used[n] && (near || ast.IsExported(n)) }) {
-			return true
-		}
+// textOf returns the value of a constant, or "".
+func textOf(o types.Object) string {
+	if c, ok := o.(*types.Const); ok && c.Val().Kind() == constant.String {
+		return constant.StringVal(c.Val())
 	}
-	return false
-}
-
-// usedBy returns the identifiers in functions and types with these names, and in the methods of those types.
-func usedBy(f *ast.File, names []string) map[string]bool {
-	used := map[string]bool{}
-	named := func(n ast.Node) (found bool) {
-		ast.Inspect(n, func(n ast.Node) bool {
-			id, ok := n.(*ast.Ident)
-			found = found || ok && slices.Contains(names, id.Name)
-			return true
-		})
-		return found
-	}
-	for _, d := range f.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if !slices.Contains(names, d.Name.Name) && (d.Recv == nil || !named(d.Recv)) {
-				continue
-			}
-		case *ast.GenDecl:
-			if !named(d) {
-				continue
-			}
-		}
-		ast.Inspect(d, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok {
-				used[id.Name] = true
-			}
-			return true
-		})
-	}
-	return used
+	return ""
 }
 
 // mostBackArrows bounds the arrows that run back up within a package.
