@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -33,6 +34,12 @@ import (
 func storageSite(t *testing.T, classes ...offloadingv1beta1.ClassOffer) *site {
 	t.Helper()
 	s := shopSite()
+	// By resource versions a store knows its own patch, which a watch shows later.
+	for _, c := range []*fake.Clientset{s.home, s.remote} {
+		server := kubetest.NewServer(c.Tracker(), clock.RealClock{})
+		c.PrependReactor("patch", "persistentvolumes", server.React)
+		c.PrependReactor("patch", "persistentvolumeclaims", server.React)
+	}
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}}
 	vn.Spec.StorageClasses = classes
 	require.NoError(t, s.homeLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"), vn, tenant))
@@ -180,6 +187,10 @@ func (s *site) volume(t *testing.T, claim types.UID) *corev1.PersistentVolume {
 func (s *site) claimWrites() []string {
 	return slices.Concat(writes(s.home.Actions()), writes(s.remote.Actions()))
 }
+
+// tries is claimWrites without repetitions. A start may enqueue a claim more than once, and each time a create is
+// tried again that is refused.
+func (s *site) tries() []string { return slices.Compact(s.claimWrites()) }
 
 func (s *site) nothingWritten(t *testing.T) {
 	t.Helper()
@@ -365,9 +376,8 @@ func TestClaimsThatGetNothing(t *testing.T) {
 			}
 			s.startClaims(t)
 			s.requireEvent(t, tc.told)
-			// Objects of the fakes have no resource versions: it may be woken twice at the start.
 			require.Never(t, func() bool { return len(s.claimWrites()) > 2 || len(s.events.Events) > 0 }, 1500*time.Millisecond, 10*time.Millisecond)
-			require.Equal(t, tc.tries, slices.Compact(s.claimWrites()))
+			require.Equal(t, tc.tries, s.tries())
 		})
 	}
 }
@@ -378,7 +388,7 @@ func TestForeignClaimIsNotTouched(t *testing.T) {
 	s.add(s.remote.Tracker(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "data", UID: "theirs"}})
 	s.startClaims(t)
 	s.requireEvent(t, "was not made by liqod for this cluster")
-	require.Equal(t, []string{"create persistentvolumeclaims"}, slices.Compact(s.claimWrites()), "attempts alone")
+	require.Equal(t, []string{"create persistentvolumeclaims"}, s.tries(), "attempts alone")
 	require.EqualValues(t, "theirs", s.claimThere(t).UID)
 }
 

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,8 +139,9 @@ func (s *site) outdated(patch clienttesting.PatchActionImpl) error {
 
 func (s *site) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object) {
 	for _, o := range objects {
-		if pod, ok := o.(*corev1.Pod); ok && pod.ResourceVersion == "" {
-			pod.ResourceVersion = "1"
+		switch m := o.(metav1.Object); m.(type) {
+		case *corev1.Pod, *corev1.PersistentVolumeClaim, *corev1.PersistentVolume:
+			m.SetResourceVersion(cmp.Or(m.GetResourceVersion(), "1"))
 		}
 		if err := tracker.Add(o); err != nil {
 			panic(err)
