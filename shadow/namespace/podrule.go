@@ -60,7 +60,8 @@ func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) 
 
 func (r PodRule) create(ctx context.Context, namespace string, pod *corev1.Pod) serve.Decision {
 	offloading, err := r.offloading(ctx, namespace)
-	if err != nil {
+	annotations, unread := r.annotations(ctx, namespace)
+	if err := errors.Join(err, unread); err != nil {
 		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	spec := offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}
@@ -68,15 +69,13 @@ func (r PodRule) create(ctx context.Context, namespace string, pod *corev1.Pod) 
 		spec = offloading.Spec
 	}
 	want, err := r.placed(ctx, namespace, pod, &spec)
-	if errors.As(err, &unreadable{}) {
+	switch {
+	case errors.As(err, &unreadable{}):
 		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
-	}
-	if err != nil {
+	case errors.As(err, &moving{}):
+		return serve.Decision{Message: fmt.Sprintf("namespace %s: %v", namespace, err), Cause: offloadingv1beta1.CauseMoving}
+	case err != nil:
 		return serve.Deny(fmt.Sprintf("namespace %s: %v", namespace, err))
-	}
-	annotations, err := r.annotations(ctx, namespace)
-	if err != nil {
-		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	keep, err := offloadingv1beta1.KeptOnProviderLoss(annotations)
 	if err != nil {
@@ -137,8 +136,8 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 	}
 	for _, claim := range claims {
 		if to := claim.Annotations[offloadingv1beta1.MoveToAnnotation]; to != "" && !ofMove(pod, claim) {
-			return nil, fmt.Errorf("PersistentVolumeClaim %s is being moved to node %s (annotation %s): pods may use it when liqod storage move has ended",
-				claim.Name, to, offloadingv1beta1.MoveToAnnotation)
+			return nil, moving{fmt.Errorf("PersistentVolumeClaim %s is being moved to node %s (annotation %s): pods may use it when liqod storage move has ended",
+				claim.Name, to, offloadingv1beta1.MoveToAnnotation)}
 		}
 	}
 	if pod.Spec.NodeName != "" {
@@ -250,3 +249,6 @@ func (r PodRule) claimOf(ctx context.Context, namespace string, volume *corev1.V
 
 // unreadable is the error of a read, after which a client may try again.
 type unreadable struct{ error }
+
+// moving is the error of a claim whose data moves.
+type moving struct{ error }

@@ -279,7 +279,8 @@ func TestPodsWaitForTheMoveOfTheirClaims(t *testing.T) {
 		r, _ := claimRule(t, strategy)
 		answer := created(t, r, corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{mounts("lent"), mounts("moving")}}})
 		require.False(t, answer.Allowed)
-		require.Contains(t, answer.Message, "PersistentVolumeClaim moving is being moved to node milan")
+		require.Contains(t, answer.Message, "namespace web: PersistentVolumeClaim moving is being moved to node milan")
+		require.EqualValues(t, offloadingv1beta1.CauseMoving, answer.Cause)
 		// Those of the move are told by the Secret that owns them, and not by their node.
 		for name, tc := range map[string]struct {
 			change  func(*corev1.Pod)

@@ -115,6 +115,8 @@ const (
 	// that mount the claim. Once the annotation of the selected node is the same, the claim gets
 	// the second volume as soon as its PersistentVolume is deleted.
 	MoveToAnnotation = "offloading.liqo.io/move-to"
+	// CauseMoving is the type of the cause with which the webhook refuses these pods.
+	CauseMoving = "VolumeMoving"
 	// MoveLabel has the UID of the claim, on the pods and Secrets of its move. Each pod is owned by
 	// the Secret of its name, which has its key.
 	MoveLabel = "offloading.liqo.io/move"

@@ -222,7 +222,7 @@ func (m *mover) fenced(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return errors.New("liqod's webhook would let pods use the claim during the move: is it of this version, and does it serve this namespace?")
-	case !strings.Contains(err.Error(), offloadingv1beta1.MoveToAnnotation):
+	case !apierrors.HasStatusCause(err, offloadingv1beta1.CauseMoving):
 		return fmt.Errorf("trying if pods are kept from using the claim: %w", err)
 	}
 	return nil

@@ -107,7 +107,9 @@ func (w *world) react(action clienttesting.Action) (bool, runtime.Object, error)
 		if w.claim().Annotations[offloadingv1beta1.MoveToAnnotation] == "" {
 			return true, create.GetObject(), nil
 		}
-		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "x", errors.New(offloadingv1beta1.MoveToAnnotation))
+		err := apierrors.NewForbidden(corev1.Resource("pods"), "x", errors.New("it is being moved"))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: offloadingv1beta1.CauseMoving}}
+		return true, nil, err
 	}
 	if create, ok := action.(clienttesting.CreateActionImpl); ok {
 		w.uids++
@@ -410,6 +412,11 @@ func TestWebhookOfAnEarlierVersion(t *testing.T) {
 	require.ErrorContains(t, w.run(here), "webhook would let pods use the claim")
 	w.play()
 	w.left("milan")
+
+	w.core.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "x", errors.New("another webhook refuses what "+offloadingv1beta1.MoveToAnnotation+" names"))
+	})
+	require.ErrorContains(t, w.run(here), "trying if pods are kept from using the claim")
 }
 
 // TestAPIServerAway: a command that has begun goes on when the API server is back.
