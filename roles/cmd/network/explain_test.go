@@ -83,7 +83,10 @@ func TestExplain(t *testing.T) {
 		offloadingv1beta1.ManagedByNamespaceMapAnnotation: corev1beta1.TenantNamespace("milan") + "/milan",
 		offloadingv1beta1.ServicesAnnotation:              string(offloadingv1beta1.ServicesHome),
 	}}}
-	guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: twin.Name, Name: "guest"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: from.String()}}}}
+	guest := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: twin.Name, Name: "guest", Labels: map[string]string{offloadingv1beta1.OriginLabel: "milan"}},
+		Spec:       corev1.PodSpec{NodeName: "node-2"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: from.String()}}},
+	}
 	at := o
 	at.Shared = host.Shared{Twins: []*corev1.Namespace{twin}, Pods: []*corev1.Pod{guest}}
 	text, err = Explain(at, netip.MustParseAddr("10.244.3.4"), from, everyPod)
