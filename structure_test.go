@@ -19,8 +19,8 @@ import (
 // cluster, the tools are roles/cmd. A line of code is neither blank nor a comment of its own. A
 // change may lower these bounds and never raises them: a feature takes its lines from elsewhere.
 const (
-	mostCore     = 52_992
-	mostTools    = 13_803
+	mostCore     = 52_987
+	mostTools    = 13_789
 	mostPackages = 45 // with those of api; one for each larger command, and one for the pods of several
 )
 
