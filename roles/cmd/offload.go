@@ -191,10 +191,7 @@ func (w wish) ask(ctx context.Context, to *clients, want *offloadingv1beta1.Name
 		if _, err := client.Create(ctx, want, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("offloading namespace %s: %w", namespace, err)
 		}
-		if err := say(out, "namespace %s: offloading is asked for (%s, twins by %s)", namespace, want.Spec.PodOffloadingStrategy, want.Spec.NamespaceMappingStrategy); err != nil || want.Spec.Services != offloadingv1beta1.ServicesHome {
-			return err
-		}
-		return say(out, "namespace %s: services Home: each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached", namespace)
+		return say(out, "namespace %s: offloading is asked for (%s, twins by %s)", namespace, want.Spec.PodOffloadingStrategy, want.Spec.NamespaceMappingStrategy)
 	}
 	if !given("pod-offloading-strategy") {
 		want.Spec.PodOffloadingStrategy = have.Spec.PodOffloadingStrategy

@@ -49,7 +49,7 @@ func TestOffload(t *testing.T) {
 			asked + waiting + "milan: asked\nmilan: stands\nnamespace shop: offloaded; namespace shop-rome stands in cluster milan\n", "",
 		},
 		"services at home": {[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--services=Home", "--wait=false"},
-			asked + "namespace shop: services Home: each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached\n", ""},
+			asked + "\nDifferent in providers\n  services Home: each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached: docs/networking.md#services-at-home\n\n", ""},
 
 		"does not wait": {[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--wait=false"}, asked, ""},
 		"time is over": {
