@@ -245,9 +245,9 @@ func TestWatch(t *testing.T) {
 func TestCheckThatWaits(t *testing.T) {
 	t.Parallel()
 	c := installation(t, "milan")
-	out, err := c.run(t, "check", "--wait=1s")
+	out, err := c.run(t, "check", "--wait=5s")
 	require.Equal(t, ExitProblem, code(err))
-	require.EqualError(t, err, "not everything is well, timed out after 1s")
+	require.EqualError(t, err, "not everything is well, timed out after 5s")
 	require.True(t, strings.HasPrefix(out, "waiting: CRDs; role controller; role webhook"), out)
 	require.Contains(t, out, "✘ role controller: ")
 	require.Equal(t, 1, strings.Count(out, "waiting: "), "an unchanged state is printed once")
