@@ -181,8 +181,8 @@ func (p *program) uses(s step) map[types.Object]bool {
 	return out
 }
 
-// usesOne reports whether a step uses one of the objects. Who calls a method of an interface uses those of all types of ours
-// that implement it.
+// usesOne reports whether a step uses one of the objects. A call of a method of an interface uses this method of each type
+// of the module that implements the interface.
 func (p *program) usesOne(s step, of map[types.Object]bool) bool {
 	for o := range p.uses(s) {
 		if of[o] || slices.ContainsFunc(p.implementations(o), func(o types.Object) bool { return of[o] }) {

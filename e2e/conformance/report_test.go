@@ -230,14 +230,12 @@ func TestExplanationsAreRows(t *testing.T) {
 	}
 }
 
-// failedSpec is a line of docs/conformance.md: the text of the spec, its cause and its reason.
-var failedSpec = regexp.MustCompile("(?m)^- (\\[sig-[^`]+): `[^`]*`\\. (.+)\\.$")
-
 // TestFailuresAreExplained: the reason of each spec that docs/conformance.md lists is the one that explanations give now,
 // for the services of the section.
 func TestFailuresAreExplained(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "conformance.md"))
 	require.NoError(t, err)
+	failedSpec := regexp.MustCompile("(?m)^- (\\[sig-[^`]+): `[^`]*`\\. (.+)\\.$") // its text, its cause and its reason
 	for _, section := range strings.Split(string(data), "\n## Services ")[1:] {
 		services, _, _ := strings.Cut(section, "\n")
 		failed := failedSpec.FindAllStringSubmatch(section, -1)

@@ -73,7 +73,7 @@ func fullEvents(t *testing.T, w *fullWorld) {
 	require.NoError(t, home.Delete(t.Context(), local.Name, metav1.DeleteOptions{}))
 }
 
-// told returns a condition: an event of the provider about an object at home is there.
+// told returns a condition. It holds when home has an event about an object of home, with the reason, from the provider.
 func (w *world) told(obj metav1.Object, reason string) func(context.Context) error {
 	return lab.Some(w.rome.Client().CoreV1().Events(obj.GetNamespace()), metav1.ListOptions{
 		FieldSelector: "reason=" + reason + ",involvedObject.uid=" + string(obj.GetUID()),
