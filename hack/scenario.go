@@ -76,6 +76,7 @@ func scenarios() []scenario {
 		{s, "TestNetworkKept", more},
 		{s, "TestNegotiationByHand", more},
 		{s, "TestOfferCapacity", more},
+		{"e2e/demo", "TestDemo", more},
 
 		{l, "TestLabFullNetwork", more},
 		{l, "TestLabFullCrash", more},

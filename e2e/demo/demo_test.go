@@ -15,7 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/e2e/lab"
 )
+
+// TestDemo runs the first command of the README.
+func TestDemo(t *testing.T) {
+	missing := lab.FullTierMissing()
+	if testing.Short() || len(missing) > 0 && os.Getenv("CI") != "true" {
+		t.Skipf("THE DEMO IS NOT TESTED: it needs real nodes, and no -short; missing: %s", missing)
+	}
+	d := &demo{console: newConsole(os.Stdout), pace: newPace(filepath.Join(t.TempDir(), "steps.json"))}
+	require.Zero(t, d.exitCode(t.Context(), d.run(t.Context()), os.Stdout))
+}
 
 func TestParse(t *testing.T) {
 	for name, test := range map[string]struct {
