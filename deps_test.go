@@ -49,8 +49,7 @@ var allowed = map[string][]string{
 	"roles/cmd": {"roles/cmd", "peering/join", "peering/trust", "netfabric/host", "kube", "reasons", "api"},
 
 	// The steps of a move, and the copy of files, of which no other command knows.
-	"roles/cmd/move":     {"roles/cmd/helper", "roles/cmd/report", "roles/cmd/transfer", "kube/store", "api"},
-	"roles/cmd/transfer": {"kube/serve"},
+	"roles/cmd/move": {"roles/cmd/helper", "roles/cmd/report", "kube/serve", "kube/store", "api"},
 
 	// The pods of the check send the packets of nodes, to the addresses of gateways.
 	"roles/cmd/network": {"roles/cmd/helper", "roles/cmd/report", "netfabric/host", "netfabric/kernel", "netfabric/plan", "peering/join", "kube", "reasons", "api"},

@@ -18,7 +18,6 @@ import (
 	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
-	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
 // storage is the parent of the commands about volumes.
@@ -130,7 +129,7 @@ func ownImage(ctx context.Context, to *clients) (string, error) {
 
 // storageCopy is what the pods of a move run.
 func (c *commands) storageCopy() *cobra.Command {
-	o := transfer.Options{Every: time.Second}
+	o := move.Options{Every: time.Second}
 	cmd := &cobra.Command{Use: "copy", Hidden: true, Short: "Copy files to or from another pod", Args: noArguments}
 	flags := cmd.Flags()
 	read := flags.String("read", "", "`folder` to send")
@@ -145,7 +144,7 @@ func (c *commands) storageCopy() *cobra.Command {
 			return Usagef("give --read or --write, and --listen or --connect; or --connect twice")
 		}
 		o.Folder, o.Send, o.Out = *read+*write, *read != "", cmd.OutOrStdout()
-		return transfer.Run(cmd.Context(), o)
+		return move.Copy(cmd.Context(), o)
 	})
 	return cmd
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/report"
-	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
 // until polls until see is done. It prints what see is waiting for, when that changes. An API server
@@ -222,10 +221,10 @@ func failure(pod *corev1.Pod) error {
 }
 
 // state returns the last line of the log of a pod that copies.
-func state(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) (out transfer.State) {
+func state(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) (out State) {
 	text, err := helper.Logs(ctx, kube, pod, corev1.PodLogOptions{TailLines: ptr.To[int64](1)})
 	if err != nil || json.Unmarshal(text, &out) != nil {
-		return transfer.State{}
+		return State{}
 	}
 	return out
 }
@@ -236,7 +235,7 @@ func progress(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) s
 	if s.Problem != "" {
 		return s.Phase + ": " + s.Problem
 	}
-	if s.Of == (transfer.Amount{}) || s.Phase == transfer.Connecting {
+	if s.Of == (Amount{}) || s.Phase == Connecting {
 		return cmp.Or(s.Phase, "waiting for the first line of pod "+pod.Name)
 	}
 	percent := int64(100)

@@ -1,6 +1,11 @@
 // Package move moves the data of a PersistentVolumeClaim of the class liqo between this cluster and
 // a provider, or between two providers. Each step is recorded in the annotations of the claim, or in the pods that copy, so
 // that a command that was interrupted anywhere goes on where it was.
+//
+// The pods copy the files of one volume to another over a connection, as a tar archive. The archive begins after the last
+// file that has arrived, so that a copy that was interrupted anywhere is resumed. The copy ends when both ends have read
+// all files again, and their archives have the same checksum. Owners, modes, times, symbolic and hard links, holes,
+// special files and extended attributes are those of the sender.
 package move
 
 import (

@@ -14,7 +14,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/cmd/helper"
-	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
 const (
@@ -32,8 +31,8 @@ func (m *mover) name(suffix string) string { return "liqod-move-" + string(m.cla
 // what the two others send: a provider need not reach the other one.
 func (m *mover) relays() bool { return m.from.cluster != "" && m.to.cluster != "" && m.from != m.to }
 
-// end is the pod of one end of a move.
-type end struct {
+// endPod is the pod of one end of a move.
+type endPod struct {
 	*corev1.Pod
 	// cluster is the provider in which the pod listens. It is empty for this cluster, where it connects.
 	cluster string
@@ -41,24 +40,24 @@ type end struct {
 }
 
 // there returns the ends in providers, the sender first. Their claim has the name of the user's there, too.
-func (m *mover) there() (out []end) {
+func (m *mover) there() (out []endPod) {
 	listen := []string{"--listen", net.JoinHostPort("", port)}
 	if m.from.cluster != "" {
-		out = append(out, m.forge(m.Namespace, "-there", m.from, m.Claim, transfer.Sender, listen...))
+		out = append(out, m.forge(m.Namespace, "-there", m.from, m.Claim, Sender, listen...))
 	}
 	suffix := "-there"
 	if m.relays() {
 		suffix = "-target"
 	}
 	if m.to.cluster != "" {
-		out = append(out, m.forge(m.Namespace, suffix, m.to, m.Claim, transfer.Receiver, listen...))
+		out = append(out, m.forge(m.Namespace, suffix, m.to, m.Claim, Receiver, listen...))
 	}
 	return out
 }
 
 // here returns the end in this cluster, which connects to those in providers. It uses the user's claim
 // if the data is here, and the real one if the data moves here.
-func (m *mover) here(addresses ...string) end {
+func (m *mover) here(addresses ...string) endPod {
 	var dial []string
 	for _, a := range addresses {
 		dial = append(dial, "--connect", net.JoinHostPort(a, port))
@@ -66,12 +65,12 @@ func (m *mover) here(addresses ...string) end {
 	switch {
 	case m.relays():
 		out := m.forge(m.Namespace, "-here", place{node: m.relay}, "", "", dial...)
-		out.parts = []string{transfer.Sender, transfer.Receiver}
+		out.parts = []string{Sender, Receiver}
 		return out
 	case m.from.cluster == "":
-		return m.forge(m.Namespace, "-here", m.from, m.Claim, transfer.Sender, dial...)
+		return m.forge(m.Namespace, "-here", m.from, m.Claim, Sender, dial...)
 	}
-	return m.forge(m.StorageNamespace, "-here", m.to, string(m.claim.UID), transfer.Receiver, dial...)
+	return m.forge(m.StorageNamespace, "-here", m.to, string(m.claim.UID), Receiver, dial...)
 }
 
 // source returns the volume of a claim.
@@ -81,12 +80,12 @@ func (m *mover) source(claim string, readOnly bool) corev1.VolumeSource {
 
 // forge returns an end. It is root, to read and make files of all owners, with the capabilities that the pod
 // security level baseline allows. Without a part it only passes on.
-func (m *mover) forge(namespace, suffix string, at place, claim, part string, args ...string) end {
+func (m *mover) forge(namespace, suffix string, at place, claim, part string, args ...string) endPod {
 	args = append([]string{"storage", "copy", "--key", keyFolder}, args...)
 	switch part {
-	case transfer.Sender:
+	case Sender:
 		args = append(args, "--read", dataFolder)
-	case transfer.Receiver:
+	case Receiver:
 		args = append(args, "--write", dataFolder)
 	}
 	if m.to.cluster == "" && !m.KeepSetuid {
@@ -106,16 +105,16 @@ func (m *mover) forge(namespace, suffix string, at place, claim, part string, ar
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "key", MountPath: keyFolder, ReadOnly: true}}
 	if part != "" {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: m.source(claim, false)})
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "data", MountPath: dataFolder, ReadOnly: part == transfer.Sender})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "data", MountPath: dataFolder, ReadOnly: part == Sender})
 	}
-	return end{pod, at.cluster, []string{part}}
+	return endPod{pod, at.cluster, []string{part}}
 }
 
 // keys reads the keys of the ends, or makes all of them: each has its own, in the Secret with the name of its pod,
 // and the certificates of those that it meets. A key leaves this cluster only for the provider of its end.
 func (m *mover) keys(ctx context.Context) error {
 	here := m.here()
-	all := append([]end{here}, m.there()...)
+	all := append([]endPod{here}, m.there()...)
 	found := map[string]*corev1.Secret{}
 	for _, e := range all {
 		secret, err := store.Live(ctx, "Secret", m.Kube.CoreV1().Secrets(e.Namespace), e.Name)
@@ -135,7 +134,7 @@ func (m *mover) keys(ctx context.Context) error {
 	}
 	data := make([]map[string][]byte, len(all))
 	for i, e := range all {
-		c, k, err := transfer.NewKey(m.Now(), e.parts...)
+		c, k, err := NewKey(m.Now(), e.parts...)
 		if err != nil {
 			return err
 		}
@@ -143,9 +142,9 @@ func (m *mover) keys(ctx context.Context) error {
 	}
 	for i, e := range all[1:] {
 		data[0][e.parts[0]+".crt"] = data[i+1][corev1.TLSCertKey]
-		mine := transfer.Sender
-		if e.parts[0] == transfer.Sender {
-			mine = transfer.Receiver
+		mine := Sender
+		if e.parts[0] == Sender {
+			mine = Receiver
 		}
 		data[i+1][mine+".crt"] = data[0][corev1.TLSCertKey]
 	}
@@ -180,7 +179,7 @@ func (m *mover) begun() time.Time {
 
 // pod returns the pod of an end, or nil. One that is not owned by the key of the end, or that was made for other
 // addresses, is removed if it is of an earlier call, and else refused.
-func (m *mover) pod(ctx context.Context, e end) (*corev1.Pod, error) {
+func (m *mover) pod(ctx context.Context, e endPod) (*corev1.Pod, error) {
 	pod, err := store.Live(ctx, "pod", m.Kube.CoreV1().Pods(e.Namespace), e.Name)
 	if pod == nil {
 		return nil, err

@@ -1,6 +1,6 @@
 //go:build linux
 
-package transfer
+package move
 
 import (
 	"archive/tar"
@@ -489,9 +489,9 @@ func (e *ends) give(t *testing.T, o Options, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(o.Keys, "tls.key"), e.keys[name], 0o600))
 }
 
-// TestRun: the ends find each other in any order, and accept nobody else: no stranger, none who has the key
+// TestEnds: the ends find each other in any order, and accept nobody else: no stranger, none who has the key
 // of this end, and no second one while one is connected.
-func TestRun(t *testing.T) {
+func TestEnds(t *testing.T) {
 	t.Parallel()
 	for _, listens := range []string{Sender, Receiver} {
 		t.Run(listens+" listens", func(t *testing.T) {
@@ -509,7 +509,7 @@ func TestRun(t *testing.T) {
 			ended := make(chan error, 1)
 			serving, stop := context.WithCancel(ctx)
 			defer stop()
-			go func() { ended <- Run(serving, serves) }()
+			go func() { ended <- Copy(serving, serves) }()
 			// Who has a key of its own, or that of the end that listens, has not that of the other end.
 			for _, thief := range []string{"stranger", listens} {
 				stolen := e.options(t, dials, t.TempDir(), map[string]string{listens: listens})
@@ -517,7 +517,7 @@ func TestRun(t *testing.T) {
 				stolen.Connect = []string{e.addresses[listens]}
 				short, give := context.WithCancel(ctx)
 				tried := make(chan error, 1)
-				go func() { tried <- Run(short, stolen) }()
+				go func() { tried <- Copy(short, stolen) }()
 				require.Eventually(t, func() bool { text, _ := stolen.Out.(*lines).last.Load().(string); return strings.Contains(text, "tls") }, time.Minute, time.Millisecond)
 				give()
 				require.ErrorIs(t, <-tried, context.Canceled)
@@ -530,7 +530,7 @@ func TestRun(t *testing.T) {
 			require.NoError(t, held.Close())
 			for range 2 { // the end that listens goes on
 				own.Out = &lines{}
-				require.NoError(t, Run(ctx, own))
+				require.NoError(t, Copy(ctx, own))
 				s := own.Out.(*lines).state(t)
 				require.Equal(t, Done, s.Phase)
 				require.Equal(t, before, s.Checksum)
@@ -567,14 +567,14 @@ func TestRelay(t *testing.T) {
 	for part, folder := range map[string]string{Sender: from, Receiver: to} {
 		o := e.options(t, part, folder, map[string]string{Sender: "relay", Receiver: "relay"})
 		o.Listen = e.addresses[part]
-		go func() { results <- Run(ctx, o) }()
+		go func() { results <- Copy(ctx, o) }()
 	}
 	relay := e.options(t, "relay", "", map[string]string{Sender: Sender, Receiver: Receiver})
 	relay.Connect = []string{e.addresses[Sender], e.addresses[Receiver]}
 	for patience := time.Millisecond; ; patience += time.Millisecond {
 		short, stop := context.WithTimeout(ctx, patience)
 		relay.Out = &lines{}
-		err := Run(short, relay)
+		err := Copy(short, relay)
 		stop()
 		if err == nil {
 			break

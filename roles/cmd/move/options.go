@@ -1,9 +1,4 @@
-// Package transfer copies the files of one volume to another over a connection, as a tar archive. The
-// archive begins after the last file that has arrived, so that a copy that was interrupted anywhere is
-// resumed. The copy ends when both ends have read all files again, and their archives have the same
-// checksum. Owners, modes, times, symbolic and hard links, holes, special files and extended attributes
-// are those of the sender.
-package transfer
+package move
 
 import (
 	"crypto/x509"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package transfer
+package move
 
 import (
 	"archive/tar"
@@ -49,8 +49,8 @@ const (
 // typeSocket is the type of a socket, which other archives lack.
 const typeSocket = 'Z'
 
-// types are those of entries, by those of files.
-var types = map[uint32]byte{
+// entryTypes are the types of entries, by those of files.
+var entryTypes = map[uint32]byte{
 	unix.S_IFREG: tar.TypeReg, unix.S_IFDIR: tar.TypeDir, unix.S_IFLNK: tar.TypeSymlink, unix.S_IFIFO: tar.TypeFifo,
 	unix.S_IFCHR: tar.TypeChar, unix.S_IFBLK: tar.TypeBlock, unix.S_IFSOCK: typeSocket,
 }
@@ -204,7 +204,7 @@ func look(folder *os.File, name string, plain bool) (*tar.Header, *unix.Stat_t, 
 		return nil, nil, &os.PathError{Op: "stat", Path: name, Err: err}
 	}
 	h := &tar.Header{
-		Format: tar.FormatPAX, Typeflag: types[st.Mode&unix.S_IFMT], Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
+		Format: tar.FormatPAX, Typeflag: entryTypes[st.Mode&unix.S_IFMT], Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
 		ModTime: time.Unix(st.Mtim.Unix()), PAXRecords: map[string]string{},
 	}
 	switch h.Typeflag {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package transfer
+package move
 
 import (
 	"context"
@@ -33,10 +33,10 @@ const (
 	upgrade = "liqod-copy"
 )
 
-// Run copies, and connects again after each broken connection, until both ends have the same files
+// Copy copies, and connects again after each broken connection, until both ends have the same files
 // or ctx is done. Its error is of a file, or of the other end. An end that listens goes on until ctx
 // is done, so that the other one may lose the last answer.
-func Run(ctx context.Context, o Options) error {
+func Copy(ctx context.Context, o Options) error {
 	p := &Progress{}
 	p.begin(Connecting, "")
 	printing, stop := context.WithCancel(ctx)
@@ -44,12 +44,12 @@ func Run(ctx context.Context, o Options) error {
 	printer.Go(func() { p.print(printing, o.Out, o.Every) })
 	defer printer.Wait()
 	defer stop()
-	sum, err := run(ctx, o, p)
+	sum, err := transfer(ctx, o, p)
 	p.end(sum, err)
 	return err
 }
 
-func run(ctx context.Context, o Options, p *Progress) (string, error) {
+func transfer(ctx context.Context, o Options, p *Progress) (string, error) {
 	if o.Folder == "" {
 		return dial(ctx, o, p, func(ctx context.Context, ends []net.Conn) (string, error) {
 			return pass(ctx, newWire(ends[0]), newWire(ends[1]), p)
