@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -59,22 +58,13 @@ func (r *Runner) duration() time.Duration {
 
 // next returns the lease with this process as its holder.
 func (r *Runner) next(have *coordinationv1.Lease, at time.Time, duration time.Duration) *coordinationv1.Lease {
-	next, now := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.cfg.Namespace, Name: r.cfg.Name}}, metav1.NewMicroTime(at)
-	transitions := int32(0)
+	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.cfg.Namespace, Name: r.cfg.Name}}
 	if have != nil {
 		next = have.DeepCopy()
-		transitions = ptr.Deref(have.Spec.LeaseTransitions, 0) + 1
 	}
-	if Holder(next) != r.cfg.Identity {
-		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &now, &transitions
-	}
-	next.Spec.HolderIdentity, next.Spec.RenewTime = &r.cfg.Identity, &now
-	next.Spec.LeaseDurationSeconds = ptr.To(wholeSeconds(duration))
+	Hold(next, r.cfg.Identity, at, duration)
 	return next
 }
-
-// wholeSeconds rounds up: a candidate must not wait for less than d.
-func wholeSeconds(d time.Duration) int32 { return int32((d + time.Second - 1) / time.Second) }
 
 // keep renews the lease until ctx is done, another candidate holds the lease, or the fence
 // has closed without a renewal.

@@ -221,9 +221,8 @@ func (r *Runner) giveBack(ctx context.Context) error {
 	if Holder(have) != r.cfg.Identity {
 		return nil
 	}
-	next, now := have.DeepCopy(), metav1.NewMicroTime(r.cfg.Clock.Now())
-	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1) // 0 is not valid
-	next.Spec.AcquireTime, next.Spec.RenewTime = &now, &now
+	next := have.DeepCopy()
+	Hold(next, "", r.cfg.Clock.Now(), time.Second) // a Lease of no duration is not valid
 	given, err := r.leases().Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("clearing the holder: %w", err)
@@ -262,6 +261,19 @@ func Holder(l *coordinationv1.Lease) string {
 	}
 	return *l.Spec.HolderIdentity
 }
+
+// Hold writes a holder into a Lease, with a renewal at the time at. An empty name releases the Lease. Each holder
+// after the first one is a transition.
+func Hold(l *coordinationv1.Lease, by string, at time.Time, duration time.Duration) {
+	now := metav1.NewMicroTime(at)
+	if by != "" && by != Holder(l) {
+		l.Spec.AcquireTime, l.Spec.LeaseTransitions = &now, ptr.To(ptr.Deref(l.Spec.LeaseTransitions, -1)+1)
+	}
+	l.Spec.HolderIdentity, l.Spec.RenewTime, l.Spec.LeaseDurationSeconds = &by, &now, ptr.To(wholeSeconds(duration))
+}
+
+// wholeSeconds rounds up: a candidate must not wait for less than d.
+func wholeSeconds(d time.Duration) int32 { return int32((d + time.Second - 1) / time.Second) }
 
 // Duration returns how long after a renewal a Lease expires; otherwise, if it has no duration.
 func Duration(l *coordinationv1.Lease, otherwise time.Duration) time.Duration {

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
@@ -280,13 +279,8 @@ func (a *Announcer) free(ctx context.Context, leases coordinationv1client.LeaseI
 
 // lease returns the Lease with this gateway as its holder.
 func (a *Announcer) lease(have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	next, now := have.DeepCopy(), metav1.NewMicroTime(a.cfg.Clock.Now())
-	seconds := int32(max(a.cfg.Duration/time.Second, 1))
-	if lease.Holder(have) != a.cfg.Name {
-		transitions := ptr.Deref(have.Spec.LeaseTransitions, 0) + 1
-		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &now, &transitions
-	}
-	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &a.cfg.Name, &seconds, &now
+	next := have.DeepCopy()
+	lease.Hold(next, a.cfg.Name, a.cfg.Clock.Now(), a.cfg.Duration)
 	metav1.SetMetaDataLabel(&next.ObjectMeta, GatewayKey, "true")
 	said := a.say.Load()
 	if said == nil { // the Announcement of the former holder stays: its name is not the holder's
@@ -372,7 +366,7 @@ func (a *Announcer) release(ctx context.Context) error {
 	have, err := a.read(ctx)
 	if err == nil && have != nil && lease.Holder(have) == a.cfg.Name {
 		next := have.DeepCopy()
-		next.Spec.HolderIdentity = nil
+		lease.Hold(next, "", a.cfg.Clock.Now(), time.Second)
 		_, err = store.Write(ctx, "Lease", a.cfg.Client.Leases(a.cfg.Namespace), "", have, next)
 	}
 	if err != nil {

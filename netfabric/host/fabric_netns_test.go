@@ -282,7 +282,7 @@ func TestGatewaysAndNodes(t *testing.T) {
 
 	// It ends by itself: its Lease is free, and the node keeps its way.
 	last := rome.down(t, syscall.SIGTERM)
-	require.Nil(t, last.Lease.Spec.HolderIdentity)
+	require.Empty(t, *last.Lease.Spec.HolderIdentity)
 	require.Equal(t, networkingv1beta1.ReasonGatewayStopped, last.Connections[0].Status.Conditions[0].Reason)
 	kubetest.Update(t, rome.api.kube.CoordinationV1().Leases(homeNamespace), last.Lease)
 	require.Eventually(t, func() bool { return !rome.api.sources.Gateways.List()[0].Alive }, patience, 10*time.Millisecond)

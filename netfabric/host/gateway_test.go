@@ -222,7 +222,7 @@ liqod_guard_refused_packets_total{peer="milan"} 5
 	require.NoError(t, <-done)
 	require.Equal(t, networkingv1beta1.ReasonGatewayStopped, status("milan").Conditions[0].Reason)
 	lease := kubetest.Get(t, a.kube.CoordinationV1().Leases(homeNamespace), LeaseName(1))
-	require.Nil(t, lease.Spec.HolderIdentity)
+	require.Empty(t, *lease.Spec.HolderIdentity)
 }
 
 // The host follows what a Connection asks for, and not its status; and of a tunnel's states
