@@ -144,7 +144,7 @@ func (r *Runner) Run(ctx context.Context, work func(ctx context.Context) error) 
 			pause = 0
 		}
 		_ = loop.Pause(ctx, wait.Jitter(pause, 1))
-		pause = min(2*pause+r.cfg.RetryPeriod, longestPause*r.cfg.RetryPeriod)
+		pause = loop.Backoff{First: r.cfg.RetryPeriod, Longest: longestPause * r.cfg.RetryPeriod}.Next(pause)
 	}
 	return nil
 }
