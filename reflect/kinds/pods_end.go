@@ -137,10 +137,8 @@ func (p *Pods) wanted(namespace string) (bool, string) {
 // was on its way to the provider, and a later one is like those of a namespace that was never offloaded.
 func (p *Pods) takenBack(local *corev1.Pod) bool {
 	p.noteTakenBack(local.Namespace)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at, was := p.endings[local.Namespace]
-	return was && !local.CreationTimestamp.After(at)
+	at := p.endings.Begun(local.Namespace)
+	return !at.IsZero() && !local.CreationTimestamp.After(at)
 }
 
 // noteTakenBack records that a namespace is no longer offloaded while the provider still has its twin.
@@ -150,13 +148,10 @@ func (p *Pods) noteTakenBack(namespace string) {
 		return
 	}
 	_, wanted := m.Spec.DesiredMapping[namespace]
-	_, there := m.Status.CurrentMapping[namespace]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, noted := p.endings[namespace]; wanted {
-		delete(p.endings, namespace)
-	} else if there && !noted {
-		p.endings[namespace] = p.cfg.Clock.Now()
+	if _, there := m.Status.CurrentMapping[namespace]; wanted {
+		p.endings.End(namespace)
+	} else if there {
+		p.endings.Begin(namespace, p.cfg.Clock.Now())
 	}
 }
 

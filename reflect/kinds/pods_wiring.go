@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +23,7 @@ import (
 // goroutines.
 func NewPods(cfg PodsConfig) *Pods {
 	p := &Pods{
-		cfg: cfg, memos: map[types.UID]*memo{}, endings: map[string]time.Time{},
+		cfg: cfg, memos: map[types.UID]*memo{},
 		locals: store.New("pod", cfg.Pods.Informer(), cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Home.CoreV1().Pods(ns) }),
 	}
 	p.loop = loop.New(loop.Config{

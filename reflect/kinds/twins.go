@@ -130,11 +130,12 @@ type Pods struct {
 	// admitting is locked while the host ports of a pod are compared with those in use.
 	admitting sync.Mutex
 
+	// endings has when namespaces were taken back.
+	endings loop.Since[string]
+
 	mu sync.Mutex
 	// memos are those of the local pods, by their UIDs.
 	memos map[types.UID]*memo
-	// endings has when namespaces were taken back.
-	endings map[string]time.Time
 	// spent limits the bytes that all statuses write after what is free for each pod.
 	spent spent
 }
