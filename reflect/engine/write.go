@@ -217,13 +217,18 @@ const (
 	refusesPart = "refuses a part of it, and has the rest"
 )
 
+// IsRefusal reports whether the provider's API server rejects the content of a write.
+func IsRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
 // refused records an event if the provider rejects the object or a part of it, and returns the
 // error for a retry with back-off.
 func (r *kindLoop[L, R]) refused(v view[L, R], what string, err error) error {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(NamespaceRetry)
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+	case IsRefusal(err):
 		r.tell(v, offloadingv1beta1.ReasonFailedReflection, store.ClipMessage(fmt.Sprintf("cluster %s %s: %s", v.scope.DestinationClusterID, what, offloadingv1beta1.ExplainBound(err.Error()))), false)
 	}
 	return fmt.Errorf("writing to the provider: %w", err)

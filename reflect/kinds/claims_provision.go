@@ -192,7 +192,7 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 // refusedThere records an event if the provider rejects the claim, and requeues after a long
 // delay. Other errors are returned.
 func (c *Claims) refusedThere(ctx context.Context, v claimView, doing string, err error) error {
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+	if engine.IsRefusal(err) {
 		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %s", c.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))
 		return loop.After(claimsRefusedRetry)
 	}

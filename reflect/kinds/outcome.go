@@ -70,11 +70,6 @@ func symptom(s corev1.PodStatus) (reason, message string) {
 
 func ended(pod *corev1.Pod) bool { return offloadingv1beta1.Ended(pod.Status.Phase) }
 
-// isRefusal reports whether the provider's API server rejected the content of a write.
-func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
-}
-
 // refusalReason returns the reason of a pod whose ShadowPod the provider refuses. The webhook of the provider may
 // give the cause: only those of Quotas are accepted.
 func refusalReason(err error) string {

@@ -198,7 +198,7 @@ func (p *Pods) createShadow(ctx context.Context, v view, want *offloadingv1beta1
 		},
 		failed: func(err error) error {
 			refused := fmt.Errorf("creating the ShadowPod: %w", err)
-			if isRefusal(err) {
+			if engine.IsRefusal(err) {
 				return errors.Join(pending(refusalReason(err), store.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))), refused)
 			}
 			return refused
@@ -251,7 +251,7 @@ func (p *Pods) options(v view) forge.PodOptions {
 // provider rejects the update of the ShadowPod.
 func (p *Pods) reflect(ctx context.Context, v view) error {
 	err := p.carry(ctx, v)
-	if err != nil && !isRefusal(err) {
+	if err != nil && !engine.IsRefusal(err) {
 		return err
 	}
 	p.tellNotCarried(v, err)

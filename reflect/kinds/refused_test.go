@@ -127,6 +127,16 @@ func lengthy(resource string) error {
 	return apierrors.NewForbidden(corev1.Resource(resource), "web", errors.New(strings.Repeat("no ", 1<<20)))
 }
 
+// TestPodThatIsTooLarge: a ShadowPod that the provider does not store for its size is refused.
+func TestPodThatIsTooLarge(t *testing.T) {
+	s := shopSite(localPod())
+	s.remoteLiqod.PrependReactor("create", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewRequestEntityTooLargeError("limit is 3145728")
+	})
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Reason == offloadingv1beta1.ReasonPodRefused }, "it says why it waits")
+}
+
 // few is an upper bound, in bytes, for the events and status messages about a rejection.
 const few = 2000
 

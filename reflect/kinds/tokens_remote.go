@@ -66,7 +66,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 // notWritten records an event if the provider rejects the Secret, and returns the error
 // for a retry.
 func (t *tokens) notWritten(v tokenView, err error) error {
-	if isRefusal(err) {
+	if engine.IsRefusal(err) {
 		t.tell(v.users, fmt.Sprintf("cluster %s refuses the Secret with the pod's token: %v", t.pods.cfg.Destination, err))
 	}
 	return fmt.Errorf("writing the Secret with a token: %w", err)
