@@ -33,8 +33,6 @@ type changes struct {
 	refused loop.Since[string]
 }
 
-func newChanges() *changes { return &changes{last: map[string]int{}} }
-
 func (c *changes) add(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -249,7 +249,7 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	}
 	clients := r.engine.cfg.Remote
 	st := &stores[R]{
-		space: s, local: local.GetStore(), changes: newChanges(), told: map[string]note{}, sent: map[asked]sent{},
+		space: s, local: local.GetStore(), changes: &changes{last: map[string]int{}}, told: map[string]note{}, sent: map[asked]sent{},
 		remote: store.New(r.Resource, remote, r.engine.cfg.Clock, func(namespace string) store.API[R] { return r.Writer(clients, namespace) }),
 	}
 	changed := func(name string) {
