@@ -2,16 +2,14 @@
 // lists them, each with its meaning and what to do about it. The constants are generated from it.
 package reasons
 
-// reason is an entry of reasons.yaml, as far as commands need it.
-type reason struct{ waits, fix string }
+import "time"
 
-// Fix returns what to do about a reason of a kind, with arguments as os.Expand replaces them. It is
-// empty if reasons.yaml has none.
-func Fix(kind, code string) string { return table[kind][code].fix }
-
-// Waits reports whether a Pending pod with a reason waits, and is not refused, and whether it waits
-// for a person.
-func Waits(code string) (waits, person bool) {
-	w := table["Pod"][code].waits
-	return w != "", w == "person"
+// Reason is an entry of reasons.yaml, as far as commands need it. The file says what the fields mean.
+type Reason struct {
+	Waits               bool
+	Warning, Problem    time.Duration // the longest for a level that is missing; both are equal if there are no levels
+	Because, Least, Fix string        // the check that explains it, and the least level at which it does
 }
+
+// Entry returns the entry of a reason of a kind. It is empty if reasons.yaml says no more of it than what it means.
+func Entry(kind, code string) Reason { return table[kind][code] }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -65,6 +66,21 @@ func TestChecksAreDocumented(t *testing.T) {
 	require.Equal(t, ids, sections)
 	for _, id := range ids {
 		require.Equal(t, []string{"Cause", "Meaning", "Fix"}, words[id], "%s", id)
+	}
+}
+
+// TestCausesAreChecks: what explains a reason is a check, or all of a peer.
+func TestCausesAreChecks(t *testing.T) {
+	t.Parallel()
+	var all map[string]map[string]struct{ Because map[report.ID]report.Level }
+	require.NoError(t, yaml.Unmarshal(must(os.ReadFile("../../reasons/reasons.yaml")), &all))
+	checks := append(idsIn(t, "report/findings.go"), "peer")
+	for kind, of := range all {
+		for code, r := range of {
+			for check := range r.Because {
+				require.Contains(t, checks, check, "%s: %s", kind, code)
+			}
+		}
 	}
 }
 

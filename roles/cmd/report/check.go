@@ -213,13 +213,3 @@ func (c *checker) absent(role string, id ID) {
 		c.Add(id, OK, subject, holder+" leads, outside of a Deployment", "")
 	}
 }
-
-// Kinds of reasons.yaml whose fixes are about namespaces, pods and DaemonSets.
-const (
-	kindNode       = "Node"
-	kindMap        = "NamespaceMap"
-	kindOffloading = "NamespaceOffloading"
-	kindPod        = "Pod"
-	kindContainer  = "Container (from the kubelet)"
-	kindClaim      = "PersistentVolumeClaim"
-)

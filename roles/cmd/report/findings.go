@@ -76,6 +76,20 @@ const (
 	idDaemonSets    ID = "daemonsets"
 )
 
+// Kinds of reasons.yaml.
+const (
+	kindPeer        = "ForeignCluster"
+	kindConnection  = "Connection"
+	kindVirtualNode = "VirtualNode"
+	kindNode        = "Node"
+	kindMap         = "NamespaceMap"
+	kindOffloading  = "NamespaceOffloading"
+	kindPod         = "Pod"
+	kindUnplaced    = "Pod (from the scheduler)"
+	kindContainer   = "Container (from the kubelet)"
+	kindClaim       = "PersistentVolumeClaim"
+)
+
 // Level says how well something is.
 type Level string
 

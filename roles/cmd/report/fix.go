@@ -40,15 +40,15 @@ func (c *checker) podFix(pod placedPod) string {
 		return uncordoned(pod.verdict.message, fmt.Sprintf("In cluster %s:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again.", pod.at.peer), " Or, in this cluster:\n",
 			fmt.Sprintf("%s\nLower its requests, or change its node selector, affinity or topology spread; or cluster %s gets nodes that fit.", edited(pod.Pod), pod.at.peer))
 	case podRefused:
-		return c.withArguments(pod, reasons.Fix(kindPod, refusal(pod.verdict)), reasons.Fix(kindPod, "*refused"))
+		return c.withArguments(pod, reasons.Entry(kindPod, refusal(pod.verdict)).Fix, reasons.Entry(kindPod, "*refused").Fix)
 	case podWaiting:
 		if pod.verdict.pvc != "" {
-			return c.withArguments(pod, reasons.Fix(kindClaim, pod.verdict.reason), reasons.Fix(kindClaim, "*"))
+			return c.withArguments(pod, reasons.Entry(kindClaim, pod.verdict.reason).Fix, reasons.Entry(kindClaim, "*").Fix)
 		}
 		if fix := c.waitingFix(pod); fix != "" {
 			return fix
 		}
-		return c.withArguments(pod, reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
+		return c.withArguments(pod, reasons.Entry(kindPod, pod.verdict.reason).Fix, reasons.Entry(kindPod, "*").Fix)
 	}
 	if m := missingObject.FindStringSubmatch(pod.verdict.message); m != nil {
 		kind := strings.ToLower(m[1])
@@ -59,7 +59,7 @@ func (c *checker) podFix(pod placedPod) string {
 	if fix := endedFix(pod.Pod, edited(pod.Pod)); fix != "" && slices.Contains(ends, pod.verdict.reason) {
 		return fix
 	}
-	return c.withArguments(pod, reasons.Fix(kindContainer, pod.verdict.reason), reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
+	return c.withArguments(pod, reasons.Entry(kindContainer, pod.verdict.reason).Fix, reasons.Entry(kindPod, pod.verdict.reason).Fix, reasons.Entry(kindPod, "*").Fix)
 }
 
 // withArguments returns the first of several fixes that is not empty, with its arguments.
@@ -155,7 +155,7 @@ func (c *checker) waitingFix(pod placedPod) string {
 		if claims := slices.DeleteFunc(claimsOf(pod.Pod), func(name string) bool { return len(validation.IsDNS1123Subdomain(name)) > 0 }); len(claims) > 0 {
 			return fmt.Sprintf("kubectl -n %s describe pvc %s\nIts events say why there is no volume.", pod.Namespace, strings.Join(claims, " "))
 		}
-	case corev1.PodReasonUnschedulable:
+	case reasons.Unschedulable:
 		if c.asksInVain(pod.Pod) {
 			return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s Or remove what selects virtual nodes from it.", c.Program, pod.Namespace, madeAgain(pod.Pod))
 		}
@@ -353,12 +353,17 @@ func madeBy(pod *corev1.Pod) (kind, name string) {
 
 // peerFix says what to do about a condition of a peer, whose reason may be that of its Connection.
 func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
-	const kind, network = "ForeignCluster", "Connection"
-	fix := cmp.Or(reasons.Fix(kind, condition.Reason), reasons.Fix(network, condition.Reason), reasons.Fix(kind, "*"+c.cause(fc, condition)), reasons.Fix(kind, "*"+condition.Type), reasons.Fix(kind, "*"))
-	if condition.Type == corev1beta1.ConditionNetwork {
-		fix = cmp.Or(reasons.Fix(network, "*"+condition.Reason), reasons.Fix(network, "*"))
-	}
+	kind := peerKind(condition.Type)
+	fix := cmp.Or(reasons.Entry(kind, condition.Reason).Fix, reasons.Entry(kind, "*"+c.cause(fc, condition)).Fix, reasons.Entry(kind, "*"+condition.Type).Fix, reasons.Entry(kind, "*").Fix)
 	return expanded(fix, c.peerArguments(fc, condition.Type))
+}
+
+// peerKind is the kind of reasons.yaml with the reasons of a condition of a peer.
+func peerKind(condition string) string {
+	if condition == corev1beta1.ConditionNetwork {
+		return kindConnection
+	}
+	return kindPeer
 }
 
 // cause is the name of a fix that depends on more than a reason. Capacity is not used because a person here or in
@@ -440,7 +445,7 @@ func (c *checker) tokenFix(peer, flags string) string {
 // mapFix is about namespaces that a provider does not give, or still has.
 func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
 	if reason != offloadingv1beta1.ReasonTerminating {
-		return expanded(cmp.Or(reasons.Fix(kindMap, reason), reasons.Fix(kindMap, "*")), map[string]string{"namespace": m.Namespace, "name": m.Name})
+		return expanded(cmp.Or(reasons.Entry(kindMap, reason).Fix, reasons.Entry(kindMap, "*").Fix), map[string]string{"namespace": m.Namespace, "name": m.Name})
 	}
 	var claims, deletes []string
 	for _, name := range keptIn(m) {

@@ -125,14 +125,14 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 		if text != "" {
 			said.Message = text
 		}
-		c.condition(idNamespace, subject, o.Generation, &said, fix)
+		c.condition(Finding{ID: idNamespace, Subject: subject, Fix: fix}, reasons.Entry(kindOffloading, ready.Reason), o.Generation, &said)
 		c.withoutProvider()
 	default:
 		said := *ready
 		if text := refusedBy(o); text != "" && ready.Status == metav1.ConditionFalse {
 			said.Message = text
 		}
-		c.condition(idNamespace, subject, o.Generation, &said, c.offloadingFix(o, ready.Reason))
+		c.condition(Finding{ID: idNamespace, Subject: subject, Fix: c.offloadingFix(o, ready.Reason)}, reasons.Entry(kindOffloading, ready.Reason), o.Generation, &said)
 		c.refusedTwins(o.Namespace)
 	}
 }
@@ -182,7 +182,7 @@ func (c *checker) withoutProvider() {
 }
 
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
-	fix := cmp.Or(reasons.Fix(kindOffloading, reason), reasons.Fix(kindOffloading, "*"))
+	fix := cmp.Or(reasons.Entry(kindOffloading, reason).Fix, reasons.Entry(kindOffloading, "*").Fix)
 	return expanded(fix, map[string]string{"program": c.Program, "namespace": o.Namespace, "renamed": c.renamed(o)})
 }
 
@@ -238,7 +238,7 @@ func keptOff(ds *appsv1.DaemonSet) string {
 	if a := ds.Spec.Template.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		code = "*DaemonSet with an affinity"
 	}
-	return expanded(reasons.Fix(kindNode, code), map[string]string{"namespace": ds.Namespace, "name": ds.Name})
+	return expanded(reasons.Entry(kindNode, code).Fix, map[string]string{"namespace": ds.Namespace, "name": ds.Name})
 }
 
 // daemonSets finds DaemonSets whose pods land on virtual nodes.

@@ -17,6 +17,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // peerIDs are the clusters that there is something about, sorted.
@@ -170,7 +171,8 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 					condition.Message += fmt.Sprintf("; %s of it here", Count(n, "pod"))
 				}
 			}
-			told = c.condition(check.id, check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
+			f := Finding{ID: check.id, Subject: check.subject, Fix: c.peerFix(fc, condition)}
+			told = c.condition(f, reasons.Entry(peerKind(check.kind), condition.Reason), fc.Generation, condition) != OK || told
 		}
 	}
 	c.consequences()
@@ -179,62 +181,51 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	case ready == nil:
 		c.unprocessed(idForeignCluster, "ForeignCluster", "liqod's controller has not processed it yet")
 	case !told && !(checked && ready.Status == metav1.ConditionTrue):
-		c.condition(idForeignCluster, "ForeignCluster", fc.Generation, ready, c.peerFix(fc, ready))
+		c.condition(Finding{ID: idForeignCluster, Subject: "ForeignCluster", Fix: c.peerFix(fc, ready)}, reasons.Entry(kindPeer, ready.Reason), fc.Generation, ready)
 	}
 }
 
-// consequences makes what is wrong with a peer consequences of what explains it: without an identity there nothing is
-// requested, without a gateway there is no network, and without a tunnel the peer reports nothing.
+// consequences makes what is wrong with a peer consequences of what explains it: without an identity there no capacity
+// is used, without a gateway there is no network. reasons.yaml has what explains a reason.
 func (c *checker) consequences() {
-	wrong := func(id ID, levels ...Level) string {
-		return c.find(func(f Finding) bool { return f.Peer == c.Peer && f.ID == id && slices.Contains(levels, f.Level) })
+	explain := func(id ID, cause string) {
+		c.follow(cause, func(f *Finding) bool { return f.Peer == c.Peer && f.ID == id && f.Level != OK && f.Because == "" })
 	}
-	explain := func(id ID, cause string, by ...string) {
-		c.follow(cause, func(f *Finding) bool {
-			return f.Peer == c.Peer && f.ID == id && f.Level != OK && f.Because == "" && (len(by) == 0 || slices.Contains(by, f.Reason))
-		})
-	}
-	explain(idOutgoing, wrong(idIdentity, Problem, Unknown, Warning), sharingv1alpha1.ReasonNotAsked)
-	explain(idOutgoing, wrong(idIdentity, Problem))
+	explain(idOutgoing, c.find(func(f Finding) bool { return f.Peer == c.Peer && f.ID == idIdentity && f.Level == Problem }))
 	if !slices.ContainsFunc(c.allRoles(), func(r Role) bool { return r.Name == Gateway && r.Ready > 0 }) {
 		explain(idNetwork, c.find(func(f Finding) bool { return f.ID == idGateway && f.Level == Problem }))
 	}
-	explain(idAPIServer, wrong(idNetwork, Problem, Unknown, Warning), networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway)
+	for _, f := range where(c.Findings, func(f *Finding) bool { return f.Peer == c.Peer && f.ID != idNetwork }) {
+		explain(f.ID, c.explainedBy(reasons.Entry(kindPeer, f.Reason), c.Peer, ""))
+	}
 }
 
-// condition tells what a condition that the controller keeps says now. What was said by a
+// condition adds a finding with what a condition that the controller keeps says now. What was said by a
 // controller that is gone is not known now, and what was said of an earlier generation is not
 // either.
-func (c *checker) condition(id ID, subject string, generation int64, condition *metav1.Condition, fix string) Level {
-	level, message, because := conditionLevel(condition.Status), condition.Message, ""
-	switch {
-	case level == Problem && condition.Reason == offloadingv1beta1.ReasonTerminating && c.Taken.Sub(condition.LastTransitionTime.Time) < settling:
-		level = OK
-	case level == Problem && c.passing(condition):
-		level = Warning
-	case condition.Reason == corev1beta1.ReasonRightsRevoked:
-		level = Problem // it is known: the peer says so
-	case condition.Reason == corev1beta1.ReasonEndedByPeer:
-		level = Warning
+func (c *checker) condition(f Finding, r reasons.Reason, generation int64, condition *metav1.Condition) Level {
+	since := condition.LastTransitionTime.Time
+	f.Level, f.Message, f.Reason = conditionLevel(condition.Status), condition.Message, condition.Reason
+	if f.Level != OK {
+		f.Level = c.levelSince(since, f.Level, r)
 	}
-	if level != OK {
+	if f.Level != OK {
 		// The time is that of the status: the reason may be newer.
-		message = fmt.Sprintf("%s (%s; %s for %s)", condition.Message, condition.Reason, condition.Status, duration.HumanDuration(c.Taken.Sub(condition.LastTransitionTime.Time)))
+		f.Message = fmt.Sprintf("%s (%s; %s for %s)", condition.Message, condition.Reason, condition.Status, duration.HumanDuration(c.Taken.Sub(since)))
 	}
 	switch {
 	case c.stale():
-		level, message = Unknown, fmt.Sprintf("liqod's controller does not run; its last result was %s: %s", condition.Status, condition.Message)
-		because, fix = "role "+Controller, ""
+		f.Level, f.Message = Unknown, fmt.Sprintf("liqod's controller does not run; its last result was %s: %s", condition.Status, condition.Message)
+		f.Because, f.Fix = "role "+Controller, ""
 	case condition.ObservedGeneration != 0 && condition.ObservedGeneration != generation:
-		level, message = Unknown, "liqod's controller has not processed the last change yet"
-		fix = "look again in a moment"
+		f.Level, f.Message = Unknown, "liqod's controller has not processed the last change yet"
+		f.Fix = "look again in a moment"
 	}
-	reason := condition.Reason
-	if level == OK {
-		fix, reason = "", ""
+	if f.Level == OK {
+		f.Fix, f.Reason = "", ""
 	}
-	c.Report(Finding{ID: id, Level: level, Subject: subject, Reason: reason, Message: message, Fix: fix, Because: because})
-	return level
+	c.Report(f)
+	return f.Level
 }
 
 // unprocessed adds a finding about an object that has no condition yet.
@@ -246,19 +237,21 @@ func (c *checker) unprocessed(id ID, subject, text string) {
 	c.Report(f)
 }
 
-// slow is how long something may take that passes by itself.
-const slow = 5 * time.Minute
-
-// passing says that a condition is of a state that is on the way to another, or that is
-// meant to last (twins that are kept for their volumes).
-func (s *Snapshot) passing(condition *metav1.Condition) bool {
-	switch condition.Reason {
-	case offloadingv1beta1.ReasonTerminating:
-		return true
-	case string(offloadingv1beta1.PhaseInProgress), offloadingv1beta1.ReasonCreating:
-		return s.Taken.Sub(condition.LastTransitionTime.Time) < slow
+// levelSince returns the level of what began at a time, by the first of its reasons that has levels; else the usual one.
+func (s *Snapshot) levelSince(since time.Time, usual Level, of ...reasons.Reason) Level {
+	age := max(1, s.Taken.Sub(since)) // of another clock
+	for _, r := range of {
+		switch {
+		case r.Warning == r.Problem:
+		case age > r.Problem:
+			return Problem
+		case age > r.Warning:
+			return Warning
+		default:
+			return OK
+		}
 	}
-	return false
+	return usual
 }
 
 func conditionLevel(status metav1.ConditionStatus) Level {
@@ -351,7 +344,7 @@ func (c *checker) namespaceMap(id string) {
 	case m.Status.ObservedGeneration != m.Generation:
 		c.Add(idNamespaceMap, Unknown, "namespaces asked for", "the peer has not answered to the last change yet", "look again in a moment; if it stays so, see what else is said of the peer")
 	case ready != nil:
-		c.condition(idNamespaceMap, "namespaces asked for", m.Generation, ready, mapFix(m, ready.Reason))
+		c.condition(Finding{ID: idNamespaceMap, Subject: "namespaces asked for", Fix: mapFix(m, ready.Reason)}, reasons.Entry(kindMap, ready.Reason), m.Generation, ready)
 	}
 }
 
@@ -365,7 +358,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	kubelet := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet)
 	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s%s", tenant, tenant, corev1beta1.VirtualKubeletPrefix, vn.Name)
 	if kubelet != nil && kubelet.Status != metav1.ConditionTrue {
-		c.condition(idVKubelet, subject+", vkubelet", vn.Generation, kubelet, logs)
+		c.condition(Finding{ID: idVKubelet, Subject: subject + ", vkubelet", Fix: logs}, reasons.Entry(kindVirtualNode, kubelet.Reason), vn.Generation, kubelet)
 	}
 	node := c.node(vn.Name)
 	if node == nil {
@@ -468,6 +461,9 @@ func mapped(ranges []networkingv1beta1.Mapping) string {
 	}
 	return strings.Join(out, ", ")
 }
+
+// slow is how long role ipam may take to answer.
+const slow = 5 * time.Minute
 
 // claim reports a range of a peer that has no view here.
 func (c *checker) claim(n *ipamv1alpha1.Network) {

@@ -29,8 +29,7 @@ const (
 	podEnded         podState = "ended"
 )
 
-// settling is the age up to which a pod without a known failure counts as starting. Beyond
-// slow it is a problem.
+// settling is the age up to which a pod with a warning counts as starting.
 const settling = time.Minute
 
 // checkID is the check that finds pods in a state.
@@ -59,7 +58,8 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	}
 	ready := podCondition(pod, corev1.PodReady)
 	if pod.DeletionTimestamp != nil {
-		v := podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: offloadingv1beta1.ReasonTerminating, message: "it is being deleted"}
+		v := podVerdict{state: podNotReady, reason: offloadingv1beta1.ReasonTerminating, message: "it is being deleted"}
+		v.level = s.levelSince(pod.DeletionTimestamp.Time, Problem, reasons.Entry(kindPod, v.reason))
 		if v.level != OK {
 			v.message += " for " + duration.HumanDuration(s.Taken.Sub(pod.DeletionTimestamp.Time))
 		}
@@ -95,8 +95,8 @@ func (s *Snapshot) unscheduled(pod *corev1.Pod) podVerdict {
 	scheduled := podCondition(pod, corev1.PodScheduled)
 	switch {
 	case scheduled.Status != corev1.ConditionFalse:
-		return s.claimed(pod, s.warned(pod, podVerdict{state: podWaiting, level: s.overdue(pod.CreationTimestamp.Time), reason: reasons.NotScheduled,
-			message: "no scheduler has given it a node", silent: true}))
+		return s.claimed(pod, s.warned(pod, podVerdict{state: podWaiting, level: s.levelSince(pod.CreationTimestamp.Time, Problem, reasons.Entry(kindPod, reasons.NotScheduled)),
+			reason: reasons.NotScheduled, message: "no scheduler has given it a node", silent: true}))
 	case scheduled.Reason == corev1.PodReasonSchedulingGated:
 		return podVerdict{state: podWaiting, level: OK, reason: scheduled.Reason, message: scheduled.Message}
 	}
@@ -115,19 +115,17 @@ func (s *Snapshot) asksInVain(pod *corev1.Pod) bool {
 
 // withheld judges a pod that is on a virtual node, and that the provider does not have.
 func (s *Snapshot) withheld(pod *corev1.Pod) podVerdict {
-	v := podVerdict{state: podRefused, level: Problem, reason: pod.Status.Reason, message: pod.Status.Message}
-	if waits, person := reasons.Waits(pod.Status.Reason); waits {
+	r := reasons.Entry(kindPod, pod.Status.Reason)
+	v := podVerdict{state: podRefused, level: s.levelSince(lastChange(pod), Problem, r), reason: pod.Status.Reason, message: pod.Status.Message}
+	if r.Waits {
 		v.state = podWaiting
-		if !person {
-			v.level = s.overdue(lastChange(pod))
-		}
 	}
 	return v
 }
 
 // silent judges a pod that runs or starts, and whose status has no cause.
 func (s *Snapshot) silent(pod *corev1.Pod, ready *corev1.PodCondition) podVerdict {
-	v := podVerdict{state: podNotReady, level: s.overdue(lastChange(pod)), reason: reasons.NotReady, message: "it has not become ready", silent: true}
+	v := podVerdict{state: podNotReady, level: s.levelSince(lastChange(pod), Problem, reasons.Entry(kindPod, reasons.NotReady)), reason: reasons.NotReady, message: "it has not become ready", silent: true}
 	if ready.Reason != "" {
 		v.reason, v.message = ready.Reason, ready.Message
 	}
@@ -145,17 +143,6 @@ func (s *Snapshot) warned(pod *corev1.Pod, v podVerdict) podVerdict {
 		v.level = Problem
 	}
 	return v
-}
-
-// overdue is the level of a state that should pass, and that began at a time.
-func (s *Snapshot) overdue(since time.Time) Level {
-	switch age := s.Taken.Sub(since); {
-	case age > slow:
-		return Problem
-	case age > settling:
-		return Warning
-	}
-	return OK
 }
 
 // lastChange is the time at which a pod became unready, or was created.
@@ -307,12 +294,7 @@ func (s *Snapshot) claimed(pod *corev1.Pod, v podVerdict) podVerdict {
 		return v
 	}
 	v.state, v.reason, v.message, v.pvc, v.silent = podWaiting, c.reason, fmt.Sprintf("PersistentVolumeClaim %s %s", c.pvc, c.message), c.pvc, false
-	switch v.level = s.overdue(pod.CreationTimestamp.Time); {
-	case v.level != OK && !c.passing:
-		v.level = Problem
-	case c.standing:
-		v.level = Worse(v.level, Warning)
-	}
+	v.level = s.levelSince(pod.CreationTimestamp.Time, Problem, reasons.Entry(kindClaim, c.reason), reasons.Entry(kindClaim, "*"))
 	return v
 }
 
@@ -320,11 +302,7 @@ func (s *Snapshot) claimed(pod *corev1.Pod, v podVerdict) podVerdict {
 const recent = time.Hour
 
 // claimCause is why a claim keeps its pod from running.
-type claimCause struct {
-	pvc, reason, message string
-	// passing says that it may end by itself, standing that it is none of the states of each new pod.
-	passing, standing bool
-}
+type claimCause struct{ pvc, reason, message string }
 
 // claimCause returns the first of a pod's claims that keeps it from running, or nil. It is nil for
 // claims that could not be read.
@@ -375,9 +353,9 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 	case known >= 0 && node == "" && ptr.Deref(s.Classes[known].VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer:
 		return s.nowhere(pod, of, own) // else the claim is not the cause
 	case known >= 0 && virtual:
-		return &claimCause{passing: true, reason: reasons.ClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
+		return &claimCause{reason: reasons.ClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
 	}
-	return &claimCause{passing: true, reason: reasons.ClaimPending, message: of + " waits for its volume"}
+	return &claimCause{reason: reasons.ClaimPending, message: of + " waits for its volume"}
 }
 
 // claimsOf are the names of the claims that a pod uses. API servers do not check what a pod says there.

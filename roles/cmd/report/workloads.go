@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -191,34 +190,32 @@ func (p podState) phrase(n int, peer string) string {
 
 // podsBecause names the finding that explains why a pod is not ready, if there is one.
 func (c *checker) podsBecause(pod placedPod) string {
-	if revoked := c.revokedBy(pod.at.peer); revoked != "" {
-		return revoked
+	kind := kindPod
+	if pod.Spec.NodeName == "" {
+		kind = kindUnplaced
 	}
-	switch pod.verdict.reason {
-	case reasons.NodeNotReady, reasons.NetworkUnavailable:
-		return c.rootOf(pod.at.peer, Problem, Unknown)
-	case offloadingv1beta1.ReasonControllerSilent:
-		return c.find(func(f Finding) bool {
-			return f.Peer == pod.at.peer && f.Reason == offloadingv1beta1.ReasonControllerSilent
-		})
-	case reasons.NotReady, offloadingv1beta1.ReasonTerminating, reasons.RemotePodTerminating, reasons.RemotePodMissing:
-		return c.rootOf(pod.at.peer, Problem)
-	case offloadingv1beta1.ReasonOffloadingBackOff, corev1.PodReasonUnschedulable:
-		o := c.offloadingOf(pod.Namespace)
-		if pod.at.peer != "" && pod.verdict.reason == corev1.PodReasonUnschedulable || o == nil {
-			return ""
-		}
-		if !meta.IsStatusConditionFalse(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady) {
-			return ""
-		}
-		return c.find(func(f Finding) bool { return f.Subject == "namespace "+pod.Namespace && f.Level == Problem })
-	}
-	return ""
+	return cmp.Or(c.revokedBy(pod.at.peer), c.explainedBy(reasons.Entry(kind, pod.verdict.reason), pod.at.peer, pod.Namespace))
 }
 
-// rootOf names the first finding about a peer that has one of the levels and is no consequence.
-func (c *checker) rootOf(peer string, levels ...Level) string {
-	for _, level := range levels {
+// checkPeer stands in reasons.yaml for the first check that is not well about a peer.
+const checkPeer = "peer"
+
+// explainedBy names the finding about a peer or a namespace that explains a reason, if there is one.
+func (c *checker) explainedBy(r reasons.Reason, peer, namespace string) string {
+	if r.Because == checkPeer {
+		return c.rootOf(peer, Level(r.Least))
+	}
+	return c.find(func(f Finding) bool {
+		return f.ID == ID(r.Because) && f.Level.Rank() >= Level(r.Least).Rank() && (f.Peer == peer && peer != "" || f.Subject == "namespace "+namespace)
+	})
+}
+
+// rootOf names the first finding about a peer that has the worst level, at least the given one, and is no consequence.
+func (c *checker) rootOf(peer string, least Level) string {
+	for _, level := range []Level{Problem, Unknown, Warning} {
+		if level.Rank() < least.Rank() {
+			break
+		}
 		if name := c.find(func(f Finding) bool {
 			return f.Peer == peer && f.Level == level && f.Because == "" && f.Section != sectionPods && f.Subject != subjectIncoming
 		}); name != "" {
@@ -291,7 +288,7 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 			return nil
 		}
 	}
-	return &claimCause{passing: true, standing: true, reason: reasons.DataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
+	return &claimCause{reason: reasons.DataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
 }
 
 // dataOf returns the provider that has the data of a claim, or "". Without the volumes it is known as
@@ -308,13 +305,13 @@ func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
 // volume is made on any of these.
 func (s *Snapshot) nowhere(pod *corev1.Pod, of string, own bool) *claimCause {
 	if own && unschedulableHere(pod) && mentionsVirtualNodes(pod) && !selectsVirtualNodes(pod) {
-		return &claimCause{standing: true, reason: reasons.ClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + podCondition(pod, corev1.PodScheduled).Message}
+		return &claimCause{reason: reasons.ClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + podCondition(pod, corev1.PodScheduled).Message}
 	}
 	why, _ := s.withoutStorage(pod)
 	if why == "" {
 		return nil
 	}
-	return &claimCause{standing: true, reason: reasons.NoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, why)}
+	return &claimCause{reason: reasons.NoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, why)}
 }
 
 // withoutStorage says why no volume is made on the virtual nodes that a pod does not admit only because of that, and what
