@@ -312,10 +312,13 @@ func (j *judge) tunnel(p *Peer) bool {
 	}
 	if c.Status != metav1.ConditionTrue {
 		advice := fmt.Sprintf("Nothing of the peer arrives: let UDP to its endpoint%s pass in both directions, in firewalls and security groups of both clusters, and see whether its gateway runs.", at)
+		fix := report.Expanded(reasons.Entry("Connection", c.Reason).Fix, map[string]string{"peer": p.ID})
 		switch {
 		case p.Key != "":
 			advice = "The keys differ, so each side drops the packets of the other: the controllers of both clusters bring the keys across. Look whether they run, and reach the API server of the peer."
 			c.Message += "; " + p.Key
+		case fix != "":
+			advice = fix
 		case strings.Contains(c.Message, host.GarbageMAC.Dropped()):
 			advice = "The packets of the peer were made with another key than the one that it announces: restart its gateway."
 		case c.Reason == reasons.TunnelOneWay:

@@ -64,7 +64,7 @@ func (c *checker) podFix(pod placedPod) string {
 
 // withArguments returns the first of several fixes that is not empty, with its arguments.
 func (c *checker) withArguments(pod placedPod, fixes ...string) string {
-	return expanded(cmp.Or(fixes...), c.podArguments(pod))
+	return Expanded(cmp.Or(fixes...), c.podArguments(pod))
 }
 
 // podArguments are the arguments of the fixes of pods.
@@ -355,7 +355,7 @@ func madeBy(pod *corev1.Pod) (kind, name string) {
 func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
 	kind := peerKind(condition.Type)
 	fix := cmp.Or(reasons.Entry(kind, condition.Reason).Fix, reasons.Entry(kind, "*"+c.cause(fc, condition)).Fix, reasons.Entry(kind, "*"+condition.Type).Fix, reasons.Entry(kind, "*").Fix)
-	return expanded(fix, c.peerArguments(fc, condition.Type))
+	return Expanded(fix, c.peerArguments(fc, condition.Type))
 }
 
 // peerKind is the kind of reasons.yaml with the reasons of a condition of a peer.
@@ -445,7 +445,7 @@ func (c *checker) tokenFix(peer, flags string) string {
 // mapFix is about namespaces that a provider does not give, or still has.
 func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
 	if reason != offloadingv1beta1.ReasonTerminating {
-		return expanded(cmp.Or(reasons.Entry(kindMap, reason).Fix, reasons.Entry(kindMap, "*").Fix), map[string]string{"namespace": m.Namespace, "name": m.Name})
+		return Expanded(cmp.Or(reasons.Entry(kindMap, reason).Fix, reasons.Entry(kindMap, "*").Fix), map[string]string{"namespace": m.Namespace, "name": m.Name})
 	}
 	var claims, deletes []string
 	for _, name := range keptIn(m) {

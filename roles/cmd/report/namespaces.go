@@ -183,11 +183,11 @@ func (c *checker) withoutProvider() {
 
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
 	fix := cmp.Or(reasons.Entry(kindOffloading, reason).Fix, reasons.Entry(kindOffloading, "*").Fix)
-	return expanded(fix, map[string]string{"program": c.Program, "namespace": o.Namespace, "renamed": c.renamed(o)})
+	return Expanded(fix, map[string]string{"program": c.Program, "namespace": o.Namespace, "renamed": c.renamed(o)})
 }
 
-// expanded is a fix with its arguments.
-func expanded(fix string, arguments map[string]string) string {
+// Expanded is a fix with its arguments.
+func Expanded(fix string, arguments map[string]string) string {
 	return os.Expand(fix, func(name string) string {
 		if value, has := arguments[name]; has {
 			return value
@@ -238,7 +238,7 @@ func keptOff(ds *appsv1.DaemonSet) string {
 	if a := ds.Spec.Template.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		code = "*DaemonSet with an affinity"
 	}
-	return expanded(reasons.Entry(kindNode, code).Fix, map[string]string{"namespace": ds.Namespace, "name": ds.Name})
+	return Expanded(reasons.Entry(kindNode, code).Fix, map[string]string{"namespace": ds.Namespace, "name": ds.Name})
 }
 
 // daemonSets finds DaemonSets whose pods land on virtual nodes.
