@@ -473,7 +473,7 @@ func (l *Loop) requeue(queue workqueue.TypedRateLimitingInterface[Key], key Key,
 		queue.AddRateLimited(key)
 		log.Debug("conflict; will retry")
 	case Unavailable(err) && !failedInside(err):
-		queue.AddAfter(key, jitter(unavailableDelay))
+		queue.AddAfter(key, unavailableDelay+rand.N(unavailableDelay))
 		log.Debug("server away; will retry", zap.Error(err))
 	default:
 		log.Error("sync failed; will retry", zap.Int("attempt", queue.NumRequeues(key)+1), zap.Error(err))
@@ -483,8 +483,6 @@ func (l *Loop) requeue(queue workqueue.TypedRateLimitingInterface[Key], key Key,
 		l.cfg.Observer.Synced(l.cfg.Name, key, took, err)
 	}
 }
-
-func jitter(d time.Duration) time.Duration { return d + rand.N(d) }
 
 type afterError struct{ d time.Duration }
 
