@@ -47,6 +47,7 @@ const (
 	ImagePullBackOff                 = "ImagePullBackOff"                 // Container (from the kubelet)
 	InvalidImageName                 = "InvalidImageName"                 // Container (from the kubelet)
 	InvalidRequest                   = "InvalidRequest"                   // ResourceRequest
+	KeyDiffers                       = "KeyDiffers"                       // Connection
 	KubeletReady                     = "KubeletReady"                     // Node
 	LiqoNetworkingUp                 = "LiqoNetworkingUp"                 // Node
 	NameTaken                        = "NameTaken"                        // ResourceOffer, VirtualNode, reflected objects
@@ -146,6 +147,7 @@ var table = map[string]map[string]Reason{
 		"*NetworkStatus NoGateway":          {Fix: "kubectl -n ${liqod} get pods -l app.kubernetes.io/component=gateway"},
 		"*NetworkStatus NotAllocated":       {Fix: "kubectl -n ${tenant} get configurations.networking.liqo.io,networks.ipam.liqo.io -o wide\nshows what each side has said and answered."},
 		"*NetworkStatus ReplicationFailed":  {Fix: "kubectl -n ${tenant} get configurations.networking.liqo.io,networks.ipam.liqo.io -o wide\nshows what each side has said and answered."},
+		"KeyDiffers":                        {Fix: "In cluster ${peer}:\nkubectl get pods -A -l app.kubernetes.io/component=gateway\nDelete the pod of its gateway: the next one announces the key that it has."},
 	},
 	"Container (from the kubelet)": {
 		"ErrImageNeverPull": {Fix: "${image}\nCorrect the image, or name an imagePullSecret; the nodes of cluster ${peer} must reach the registry."},

@@ -52,9 +52,6 @@ func (k ProbeKind) String() string {
 // ProbeGarbage is the reason for dropping a packet, as in the metrics.
 type ProbeGarbage string
 
-// Dropped is the part of the message of a condition about the last packet that was dropped for this reason.
-func (g ProbeGarbage) Dropped() string { return "the last packet from there was dropped: " + string(g) }
-
 // Reasons for dropping a packet. DecodeProbe returns the first five.
 const (
 	GarbageSize    ProbeGarbage = "size"    // not the length of a probe, or not the stated one

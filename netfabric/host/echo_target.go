@@ -120,6 +120,8 @@ func (t *target) state(now time.Time) EchoState {
 		s.RTT = p.rtt
 	case t.refused != nil:
 		s.Reason = reasons.ProbesNotSent
+	case p.verdict == health.Down && p.reason == reasons.ProbesNotAnswered && t.dropped == GarbageMAC:
+		s.Reason = reasons.KeyDiffers
 	}
 	s.Message = t.explainState(s.Reason, p)
 	return s
@@ -129,7 +131,7 @@ func (t *target) explainState(reason string, p pulse) (text string) {
 	switch reason {
 	case reasons.ProbesAnswered:
 		return fmt.Sprintf("%s answers probes", t.peer)
-	case reasons.ProbesNotAnswered:
+	case reasons.ProbesNotAnswered, reasons.KeyDiffers:
 		text = fmt.Sprintf("%s has not answered a probe since this gateway began to send them", t.peer)
 	case reasons.ProcessPaused:
 		text = fmt.Sprintf("this gateway stood still for %s, and has had no answer from %s since", p.paused.Round(time.Second), t.peer)
@@ -141,7 +143,7 @@ func (t *target) explainState(reason string, p pulse) (text string) {
 		text = fmt.Sprintf("sending a probe to %s: %v", t.peer, t.refused)
 	}
 	if t.dropped != "" {
-		text += "; " + t.dropped.Dropped()
+		text += "; the last packet from there was dropped: " + string(t.dropped)
 	}
 	return text
 }

@@ -453,6 +453,19 @@ func TestWordsOfSilence(t *testing.T) {
 	require.Equal(t, "gateway gw-a of milan (10.71.0.2) reports that it receives nothing from this gateway, and does not answer", gw.explainState(reasons.TunnelOneWay, pulse{}))
 }
 
+// TestProbesOfAnotherKey: the reason is the key if the packets of a gateway come, and none was made with the key that
+// it announces.
+func TestProbesOfAnotherKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		a := w.gateway(t, rome, milan).start(t)
+		w.send(milanAddr, romeAddr, EncodeProbe(ProbeKey{}, someProbe))
+		later(time.Minute)
+		require.Equal(t, []string{"Down KeyDiffers Unknown"}, a.verdicts())
+	})
+}
+
 func TestSendingIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

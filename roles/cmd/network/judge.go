@@ -319,8 +319,6 @@ func (j *judge) tunnel(p *Peer) bool {
 			c.Message += "; " + p.Key
 		case fix != "":
 			advice = fix
-		case strings.Contains(c.Message, host.GarbageMAC.Dropped()):
-			advice = "The packets of the peer were made with another key than the one that it announces: restart its gateway."
 		case c.Reason == reasons.TunnelOneWay:
 			hop += ", there"
 			advice = fmt.Sprintf("The peer's packets arrive here, and ours do not arrive there: let UDP to its endpoint%s pass, out of this cluster and into the peer.", at)

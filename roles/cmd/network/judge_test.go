@@ -81,6 +81,8 @@ func TestTwelveFaults(t *testing.T) {
 			"peer milan", "gateway > gateway of milan, there", "ours do not arrive there: let UDP to its endpoint (192.0.2.7:51840) pass", report.Problem},
 		"wrong key": {func(s *Seen) { down(s.Peers[0], reasons.TunnelSilent, "nothing"); s.Peers[0].Key = "other key" },
 			"peer milan", "gateway > gateway of milan", "The keys differ", report.Problem},
+		"packets of another key": {func(s *Seen) { down(s.Peers[0], reasons.KeyDiffers, "no answer") },
+			"peer milan", "gateway > gateway of milan", "In cluster milan:\nkubectl get pods -A -l app.kubernetes.io/component=gateway\nDelete the pod of its gateway", report.Problem},
 		"MTU too small": {func(s *Seen) {
 			for _, n := range s.Nodes {
 				n.Pod.set(narrow(toGatewayOf("milan")), narrow(toPodIn("milan")))

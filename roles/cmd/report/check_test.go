@@ -18,6 +18,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 )
 
 func TestCheckOfAHealthyCluster(t *testing.T) {
@@ -235,6 +236,8 @@ func TestCheck(t *testing.T) {
 			[]says{{Problem, "network", "no network fabric", "networking.enabled"}}},
 		"network negotiated": {told(corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, "no answer yet"),
 			[]says{{Unknown, "network", "no answer yet", "get configurations.networking.liqo.io,networks.ipam.liqo.io"}}},
+		"network of another key": {told(corev1beta1.ConditionNetwork, metav1.ConditionFalse, reasons.KeyDiffers, "no answer"),
+			[]says{{Problem, "network", "(KeyDiffers; False", "In cluster milan:\nkubectl get pods -A -l app.kubernetes.io/component=gateway"}}},
 		"network without gateways": {told(corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, "no gateway"), []says{{Unknown, "network", "no gateway", "component=gateway"}}},
 		"network down":             {told(corev1beta1.ConditionNetwork, metav1.ConditionFalse, "Down", "no probe is answered"), []says{{Problem, "network", "no probe is answered", "UDP packets"}}},
 		"range without a view": {func(s *Snapshot) {
