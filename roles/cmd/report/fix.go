@@ -20,7 +20,8 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// Words of Kubernetes, which has no reasons for them.
+// Words of Kubernetes, which has no reasons or fields for them: no others are read. TestWordsOfKubernetes looks for
+// them in its sources.
 const (
 	// podSecurity names the admission of the level of a namespace in its refusals.
 	podSecurity = "PodSecurity"
@@ -28,9 +29,14 @@ const (
 	unschedulable = "node(s) were unschedulable"
 )
 
-// missingObject is how kubelets report a ConfigMap or Secret that a pod refers to. The name becomes
-// part of a command, and the provider has written it: only the characters of names are accepted.
-var missingObject = regexp.MustCompile(`(?i)\b(configmap|secret) "(?:[a-z0-9-]+/)?([a-z0-9][a-z0-9.-]*)" not found`)
+// Words of Kubernetes with names in them.
+var (
+	// missingObject is how kubelets report a ConfigMap or Secret that a pod refers to. The name becomes
+	// part of a command, and the provider has written it: only the characters of names are accepted.
+	missingObject = regexp.MustCompile(`(?i)\b(configmap|secret) "(?:[a-z0-9-]+/)?([a-z0-9][a-z0-9.-]*)" not found`)
+	// user is how API servers name the user of a forbidden request.
+	user = regexp.MustCompile(`User "([^"]+)"`)
+)
 
 // podFix returns what to do about a pod that is not ready.
 func (c *checker) podFix(pod placedPod) string {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -45,9 +44,6 @@ var reads = []struct{ what, resources string }{
 
 // inNamespace are the resources that are read in liqod's namespace only.
 const inNamespace = "leases.coordination.k8s.io,configmaps"
-
-// user is how API servers name the user of a forbidden request.
-var user = regexp.MustCompile(`User "([^"]+)"`)
 
 // refusals adds the findings about objects that could not be read for another reason than rights. It
 // returns what else could not be read, and the name of the user, if an error says it.
