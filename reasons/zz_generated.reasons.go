@@ -230,7 +230,7 @@ var table = map[string]map[string]Reason{
 		"NotScheduled":             {Warning: 60 * time.Second, Problem: 300 * time.Second},
 		"OffloadingAborted":        {Fix: "kubectl -n ${namespace} delete pod ${name}\ndeletes what is left of it. The owner of the pod, such as a Deployment, creates it again."},
 		"OffloadingBackOff":        {Waits: true, Warning: 60 * time.Second, Problem: 300 * time.Second, Because: "namespace", Least: "problem"},
-		"ProviderControllerSilent": {Waits: true, Because: "virtual-node", Least: "problem", Fix: "${silent}"},
+		"ProviderControllerSilent": {Waits: true, Because: "virtual-node", Least: "problem", Fix: "In cluster ${peer}:\n${program} check\nshows what is wrong with its controller. New pods start once it runs."},
 		"QuotaCordoned":            {Waits: true},
 		"QuotaExceeded":            {Waits: true, Fix: "${program} status ${peer}\nshows the offers of cluster ${peer}. The pod starts when other pods end, or when the administrators of that cluster give more.${quotas}"},
 		"QuotaTooSmall":            {Fix: "${edit}\nLower its requests; or the administrators of cluster ${peer} give more. Its offers:\n${program} status ${peer}${quotas}"},

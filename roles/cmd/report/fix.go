@@ -86,7 +86,6 @@ func (c *checker) podArguments(pod placedPod) map[string]string {
 		"edit":          edited(pod.Pod),
 		"image":         imageEdited(pod.Pod), // the image is among the few fields that a pod may change
 		"quotas":        c.quotasFix(pod),
-		"silent":        c.silentFix(pod.at.peer),
 		"ownNode":       c.ownNodeFix(pod.Pod),
 		"storage":       storage,
 		"data":          c.dataFix(claim),

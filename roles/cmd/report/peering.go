@@ -379,7 +379,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	if level == OK {
 		fix = ""
 		if silent := nodeCondition(node, offloadingv1beta1.ReasonControllerSilent); silent.Status == corev1.ConditionTrue {
-			level, text, reason, fix = Problem, "it is Ready, but "+silent.Message, silent.Reason, c.silentFix(vn.Spec.ClusterID)
+			level, text, reason, fix = Problem, "it is Ready, but "+silent.Message, silent.Reason, Expanded(reasons.Entry(kindPod, silent.Reason).Fix, map[string]string{"peer": vn.Spec.ClusterID, "program": c.Program})
 		} else if node.Spec.Unschedulable {
 			level, text, fix = Warning, "it is Ready, but cordoned: it gets no more pods", "kubectl uncordon "+node.Name
 		} else if pods := node.Status.Allocatable[corev1.ResourcePods]; pods.IsZero() {
@@ -387,11 +387,6 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 		}
 	}
 	c.Report(Finding{ID: idVirtualNode, Level: level, Subject: subject, Reason: reason, Message: text, Fix: fix, Because: because})
-}
-
-// silentFix is about a provider whose controller does not run.
-func (c *checker) silentFix(peer string) string {
-	return fmt.Sprintf("In cluster %s:\n%s check\nshows what is wrong with its controller. New pods start once it runs.", peer, c.Program)
 }
 
 func conditionMessage(conditions []metav1.Condition, kind string) string {
