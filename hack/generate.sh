@@ -3,7 +3,7 @@
 # api/generated, and the CRD templates of the chart; and from the comments of the chart's
 # values: the descriptions of their schema, and docs/values.md; and from the chart's manifests:
 # docs/rights.md; and from reasons/reasons.yaml: constants and
-# docs/reasons.md; and from the results of tests: a table of docs/platforms.md. `make verify` fails when the result differs from what is checked in.
+# docs/reasons.md; and from the results of tests: tables of docs/platforms.md and docs/install.md. `make verify` fails when the result differs from what is checked in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,7 +49,7 @@ done
 
 go run ./hack values
 go run ./hack/reasons
-go run ./hack networks
+go run ./hack runs
 
 go build -C e2e/tools/helm -o "$bin/helmrender" .
 "$bin/helmrender" --name liqod --namespace liqod --set discovery.config.clusterID=rome charts/liqod | go run ./hack rights

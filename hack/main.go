@@ -1,7 +1,7 @@
 // Command hack is what the Makefile runs of the project's own tools: image writes the
 // container image, release the files of a release, test runs the tests, fuzz the fuzz
 // targets, vulns looks for known vulnerabilities, values describes the values of the chart,
-// rights the rights of its roles, networks the networks that were run.
+// rights the rights of its roles, runs the tables of what was run.
 package main
 
 import (
@@ -21,7 +21,7 @@ const usage = `usage: go run ./hack image [flags]   build liqod and write its co
        go run ./hack vulns [flags]   look for known vulnerabilities in the program
        go run ./hack values [flags]  write the chart's values into its schema and docs/values.md
        go run ./hack rights [flags]  write docs/rights.md from the manifests of the chart
-       go run ./hack networks        write the networks that were run into docs/platforms.md
+       go run ./hack runs            write the results in e2e/networks and e2e/versions into docs/platforms.md and docs/install.md
 --help after a command lists its flags.
 `
 
@@ -45,7 +45,7 @@ func exitCode(command string, err error) int {
 
 // run runs one command and returns the exit code.
 func run(ctx context.Context, args []string) int {
-	commands := map[string]func(context.Context, []string) int{"image": runImage, "release": runRelease, "test": runTest, "fuzz": runFuzz, "vulns": runVulns, "values": runValues, "rights": runRights, "networks": runNetworks}
+	commands := map[string]func(context.Context, []string) int{"image": runImage, "release": runRelease, "test": runTest, "fuzz": runFuzz, "vulns": runVulns, "values": runValues, "rights": runRights, "runs": runRuns}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(os.Stderr, usage)
 		return 2

@@ -44,6 +44,14 @@ type storeWorld struct{ *fullWorld }
 // them does.
 func TestApplication(t *testing.T) { testStore(t, nil) }
 
+// versionsRun is a run of the store in clusters of these versions. `go run ./hack runs` writes those of
+// e2e/versions into docs/install.md.
+type versionsRun struct {
+	Consumer string `json:"consumer"`
+	Provider string `json:"provider"`
+	Passed   bool   `json:"passed"`
+}
+
 // TestVersions is TestApplication with other versions of Kubernetes in either cluster.
 func TestVersions(t *testing.T) {
 	for _, pair := range [][]string{{"1.32", "1.37"}, {"1.37", "1.32"}, {"1.34", ""}} {
@@ -71,6 +79,9 @@ func testStore(t *testing.T, versions map[string]string) {
 			o.Audit, o.NodeGrace, o.Kubernetes = false, 40*time.Second, versions[o.Name]
 		},
 	})
+	consumer, provider := must(network.rome.Client().Discovery().ServerVersion())(t), must(network.milan.Client().Discovery().ServerVersion())(t)
+	run := versionsRun{Consumer: consumer.GitVersion, Provider: provider.GitVersion}
+	recordRun(t, "versions/consumer-1."+consumer.Minor+"-provider-1."+provider.Minor, &run, &run.Passed)
 	network.peer(t)
 	w := storeWorld(network)
 	w.offload(t, storeNamespace, offloadingv1beta1.NamespaceOffloadingSpec{

@@ -293,8 +293,8 @@ func scale(t *testing.T, s *site.Site, namespace, name string, replicas int32) {
 	})
 }
 
-// networkRun is a network that the packets of a test are sent over. `go run ./hack
-// networks` writes those of docs/networks into docs/platforms.md.
+// networkRun is a network that the packets of a test are sent over. `go run ./hack runs` writes
+// those of e2e/networks into docs/platforms.md.
 type networkRun struct {
 	Kubernetes string        `json:"kubernetes"`
 	Plugin     lab.CNI       `json:"plugin"`
@@ -370,19 +370,24 @@ func (n networkRun) used(t *testing.T, full *lab.Full, list ...*site.Site) {
 	}
 }
 
-// records writes the result of the test into the folder that LAB_NETWORKS names, if it is set.
+// records has recordRun write the result of the test.
 func (n networkRun) records(t *testing.T, s *site.Site) {
 	t.Helper()
-	dir := os.Getenv("LAB_NETWORKS")
+	n.Kubernetes = must(s.Client().Discovery().ServerVersion())(t).GitVersion
+	name := strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprintln(n.Plugin, n.Proxy, n.Families, n.With), ",", "")), "-")
+	recordRun(t, "networks/"+strings.ToLower(name), &n, &n.Passed)
+}
+
+// recordRun writes a run into a file below the folder that LAB_RUNS names, if it is set, when the test ends.
+// passed is the field of run for the result.
+func recordRun(t *testing.T, name string, run any, passed *bool) {
+	dir := os.Getenv("LAB_RUNS")
 	if dir == "" {
 		return
 	}
-	version := must(s.Client().Discovery().ServerVersion())(t)
-	n.Kubernetes = version.GitVersion
 	t.Cleanup(func() {
-		n.Passed = !t.Failed()
-		data := must(json.MarshalIndent(n, "", "  "))(t)
-		name := strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprintln(n.Plugin, n.Proxy, n.Families, n.With), ",", "")), "-") + ".json"
-		require.NoError(t, os.WriteFile(filepath.Join(dir, strings.ToLower(name)), append(data, '\n'), 0o644))
+		*passed = !t.Failed()
+		data := must(json.MarshalIndent(run, "", "  "))(t)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".json"), append(data, '\n'), 0o644))
 	})
 }
