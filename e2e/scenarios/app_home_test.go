@@ -262,7 +262,7 @@ func storeNear(t *testing.T, w storeWorld) {
 	services := w.rome.Client().CoreV1().Services(storeNamespace)
 	near, prefer := kubetest.Get(t, services, "web"), corev1.ServiceTrafficDistributionPreferSameZone
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		if strings.HasPrefix(s.KubernetesVersion(), "v1.32.") {
+		if s.KubernetesVersion() < "v1.34" {
 			prefer = corev1.ServiceTrafficDistributionPreferClose // the name before 1.34
 		}
 	}
