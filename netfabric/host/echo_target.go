@@ -120,7 +120,7 @@ func (t *target) state(now time.Time) EchoState {
 		s.RTT = p.rtt
 	case t.refused != nil:
 		s.Reason = reasons.ProbesNotSent
-	case p.verdict == health.Down && p.reason == reasons.ProbesNotAnswered && t.dropped == GarbageMAC:
+	case p.verdict == health.Down && t.dropped == GarbageMAC:
 		s.Reason = reasons.KeyDiffers
 	}
 	s.Message = t.explainState(s.Reason, p)
@@ -131,8 +131,10 @@ func (t *target) explainState(reason string, p pulse) (text string) {
 	switch reason {
 	case reasons.ProbesAnswered:
 		return fmt.Sprintf("%s answers probes", t.peer)
-	case reasons.ProbesNotAnswered, reasons.KeyDiffers:
+	case reasons.ProbesNotAnswered:
 		text = fmt.Sprintf("%s has not answered a probe since this gateway began to send them", t.peer)
+	case reasons.KeyDiffers:
+		text = fmt.Sprintf("%s sends what was made with another key than the one that it announces", t.peer)
 	case reasons.ProcessPaused:
 		text = fmt.Sprintf("this gateway stood still for %s, and has had no answer from %s since", p.paused.Round(time.Second), t.peer)
 	case reasons.TunnelSilent:

@@ -453,13 +453,18 @@ func TestWordsOfSilence(t *testing.T) {
 	require.Equal(t, "gateway gw-a of milan (10.71.0.2) reports that it receives nothing from this gateway, and does not answer", gw.explainState(reasons.TunnelOneWay, pulse{}))
 }
 
-// TestProbesOfAnotherKey: the reason is the key if the packets of a gateway come, and none was made with the key that
-// it announces.
+// TestProbesOfAnotherKey: the reason is the key if the last packet of a gateway was made with another one than it
+// announces, whether it has ever answered or not.
 func TestProbesOfAnotherKey(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWire()
-		a := w.gateway(t, rome, milan).start(t)
+	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
+		later(10 * time.Second)
+		require.NoError(t, b.stop())
+		w.send(milanAddr, romeAddr, EncodeProbe(ProbeKey{}, someProbe))
+		later(10 * time.Second)
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Down KeyDiffers Unknown"}, a.verdicts())
+
+		require.NoError(t, a.stop())
+		a = w.gateway(t, rome, milan).start(t)
 		w.send(milanAddr, romeAddr, EncodeProbe(ProbeKey{}, someProbe))
 		later(time.Minute)
 		require.Equal(t, []string{"Down KeyDiffers Unknown"}, a.verdicts())
