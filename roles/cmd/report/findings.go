@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 )
@@ -189,6 +190,16 @@ func (e *Examination) Report(f Finding) {
 // enrolFix is how this cluster gets a token of a provider. flags are further ones of token create.
 func (c *checker) enrolFix(provider, flags string) string {
 	return fmt.Sprintf("In %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", provider, c.Program, flags, c.Program)
+}
+
+// Expanded is a fix with its arguments.
+func Expanded(fix string, arguments map[string]string) string {
+	return os.Expand(fix, func(name string) string {
+		if value, has := arguments[name]; has {
+			return value
+		}
+		return "?" + name // TestArgumentsOfFixes finds it
+	})
 }
 
 // tallyText says how many findings there are of what is not well. A consequence of another finding does

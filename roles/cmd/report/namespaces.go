@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -184,16 +183,6 @@ func (c *checker) withoutProvider() {
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
 	fix := cmp.Or(reasons.Entry(kindOffloading, reason).Fix, reasons.Entry(kindOffloading, "*").Fix)
 	return Expanded(fix, map[string]string{"program": c.Program, "namespace": o.Namespace, "renamed": c.renamed(o)})
-}
-
-// Expanded is a fix with its arguments.
-func Expanded(fix string, arguments map[string]string) string {
-	return os.Expand(fix, func(name string) string {
-		if value, has := arguments[name]; has {
-			return value
-		}
-		return "?" + name // TestArgumentsOfFixes finds it
-	})
 }
 
 // keptIn returns the namespaces of a provider that stay for their volumes.
