@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,15 +25,17 @@ const CountPods corev1.ResourceName = "count/pods"
 // counts the pods: the Enforcer alone creates them, and the API server would write the usage of a
 // ResourceQuota again for each pod. full does not count a pod that another worker is creating.
 func (e *Enforcer) full(namespace string) string {
-	pods, running := e.pods.ByIndex(cache.NamespaceIndex, namespace), int64(0)
-	for _, p := range pods {
-		if !offloadingv1beta1.Ended(p.Status.Phase) {
-			running++
+	keys, _ := e.cfg.Pods.GetIndexer().IndexKeys(cache.NamespaceIndex, namespace) // it fails only for an index that does not exist
+	for _, name := range []corev1.ResourceName{corev1.ResourcePods, CountPods} {
+		most, bound := e.cfg.Limits[name]
+		if !bound || int64(len(keys)) < most.Value() {
+			continue // there is room for further pods even if none of these has ended
 		}
-	}
-	for i, name := range []corev1.ResourceName{corev1.ResourcePods, CountPods} {
-		have := []int64{running, int64(len(pods))}[i]
-		if most, bound := e.cfg.Limits[name]; bound && have >= most.Value() {
+		counted := e.pods.ByIndex(cache.NamespaceIndex, namespace)
+		if name == corev1.ResourcePods {
+			counted = slices.DeleteFunc(counted, func(p *corev1.Pod) bool { return offloadingv1beta1.Ended(p.Status.Phase) })
+		}
+		if int64(len(counted)) >= most.Value() {
 			return fmt.Sprintf("namespace %s is full: this provider accepts %s=%s there (sharing.twinLimits)", namespace, name, most.String())
 		}
 	}
