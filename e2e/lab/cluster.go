@@ -24,7 +24,7 @@ import (
 type ClusterOptions struct {
 	// Name of the cluster: a DNS label, unique in the lab.
 	Name string
-	// Kubernetes is the minor version of the control plane and of real nodes: 1.32, 1.33, 1.34 or 1.37.
+	// Kubernetes is the minor version of the control plane and of real nodes: 1.32, 1.33, 1.34, 1.35 or 1.37.
 	// Default: that of KubernetesVersion. etcd, kubectl and simulated nodes are always the lab's own.
 	Kubernetes string
 	// PodCIDR is the range of the pods' addresses, or one of each family with a comma between

@@ -26,7 +26,7 @@ const KubernetesVersion = "v1.36.3"
 // otherVersions are the other versions of Kubernetes that a cluster may run, by minor version.
 // e2e/tools/kube-1.N has the module of each.
 func otherVersions() map[string]string {
-	return map[string]string{"1.32": "v1.32.9", "1.33": "v1.33.13", "1.34": "v1.34.4", "1.37": "v1.37.2"}
+	return map[string]string{"1.32": "v1.32.9", "1.33": "v1.33.13", "1.34": "v1.34.4", "1.35": "v1.35.4", "1.37": "v1.37.2"}
 }
 
 const module = "github.com/liqod/liqod"

@@ -54,7 +54,7 @@ type versionsRun struct {
 
 // TestVersions is TestApplication with other versions of Kubernetes in either cluster.
 func TestVersions(t *testing.T) {
-	for _, pair := range [][]string{{"1.32", "1.37"}, {"1.37", "1.32"}, {"1.34", ""}, {"", "1.33"}} {
+	for _, pair := range [][]string{{"1.32", "1.37"}, {"1.37", "1.32"}, {"1.34", ""}, {"", "1.33"}, {"1.35", ""}} {
 		t.Run("consumer "+cmp.Or(pair[0], lab.KubernetesVersion)+", provider "+cmp.Or(pair[1], lab.KubernetesVersion), func(t *testing.T) {
 			testStore(t, map[string]string{"rome": pair[0], "milan": pair[1]})
 		})
