@@ -459,6 +459,7 @@ func TestProbesOfAnotherKey(t *testing.T) {
 	paired(t, func(t *testing.T, w *wire, a, b *gateway) {
 		later(10 * time.Second)
 		require.NoError(t, b.stop())
+		later(100 * time.Millisecond) // what it has sent arrives
 		w.send(milanAddr, romeAddr, EncodeProbe(ProbeKey{}, someProbe))
 		later(10 * time.Second)
 		require.Equal(t, []string{"Up ProbesAnswered Up", "Down KeyDiffers Unknown"}, a.verdicts())
