@@ -71,10 +71,13 @@ func (t *trial) mutants(ctx context.Context, pkg string) ([]mutant, error) {
 	}
 	room, running := make(chan struct{}, beside), sync.WaitGroup{}
 	for n := range m.mutants {
-		if m.mutants[n].reached {
+		if n%100 == 0 {
+			fmt.Fprintf(os.Stderr, "%s: %d of %d mutants\n", time.Now().Format(time.TimeOnly), n, len(m.mutants))
+		}
+		if len(m.mutants[n].reachedBy) > 0 {
 			room <- struct{}{}
 			running.Go(func() {
-				m.mutants[n].killers = t.killers(ctx, n)
+				m.mutants[n].killers = t.killers(ctx, n, m.mutants[n].reachedBy)
 				<-room
 			})
 		}
@@ -107,47 +110,61 @@ func (t *trial) build(ctx context.Context, files map[string]string, temp string)
 	return nil
 }
 
-// tests runs the tests with a mutant. A mutant may allocate without end: memory bounds the process, in KiB.
-func (t *trial) tests(ctx context.Context, skip []string, env ...string) (string, error) {
+// tests runs those tests that a pattern names, with a mutant. A mutant may allocate without end: memory bounds the
+// process, in KiB.
+func (t *trial) tests(ctx context.Context, run string, skip []string, env ...string) (string, error) {
 	pattern := t.skip
 	for _, name := range skip {
 		pattern += "|^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v "$0" && exec "$@"`, strconv.Itoa(memory), t.binary,
-		"-test.v", "-test.timeout="+t.limit.String(), "-test.run="+t.run, "-test.skip="+pattern)
+		"-test.v", "-test.timeout="+t.limit.String(), "-test.run="+run, "-test.skip="+pattern)
 	cmd.Dir, cmd.Env = t.dir, append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// clean runs the tests without a mutant, and notes the mutants that they reach. It sets the limit of a run.
+// clean runs the tests without a mutant, and then each alone to note the mutants that it reaches. It sets the limit of
+// a run.
 func (t *trial) clean(ctx context.Context, mutants []mutant, log string) error {
-	if err := os.WriteFile(log, nil, 0o600); err != nil {
-		return err
-	}
 	begin := time.Now()
-	out, err := t.tests(ctx, nil, "MUTANT=-1", "MUTANTS_REACHED="+log)
+	out, err := t.tests(ctx, t.run, nil, "MUTANT=-1")
 	if err != nil {
 		return fmt.Errorf("running the tests without a mutant: %w\n%s", err, out)
 	}
 	t.names = rows(out, "PASS")
 	t.limit = max(5*time.Second, patience*time.Since(begin).Round(time.Millisecond))
-	reached, err := os.ReadFile(log)
-	for line := range strings.FieldsSeq(string(reached)) {
-		n, err := strconv.Atoi(line)
-		if err != nil {
-			return fmt.Errorf("reading what the tests reach: %w", err)
-		}
-		mutants[n].reached = true
+	tests := map[string]bool{}
+	for _, row := range t.names {
+		tests[test(row)] = true
 	}
-	return err
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		if err := os.WriteFile(log, nil, 0o600); err != nil {
+			return err
+		}
+		if out, err := t.tests(ctx, "^"+name+"$", nil, "MUTANT=-1", "MUTANTS_REACHED="+log); err != nil {
+			return fmt.Errorf("running %s alone: %w\n%s", name, err, out)
+		}
+		reached, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		for line := range strings.FieldsSeq(string(reached)) {
+			n, err := strconv.Atoi(line)
+			if err != nil {
+				return fmt.Errorf("reading what %s reaches: %w", name, err)
+			}
+			mutants[n].reachedBy = append(mutants[n].reachedBy, name)
+		}
+	}
+	return nil
 }
 
-// killers returns the tests that fail with a mutant, or their rows. One that panics ends the process: the others run
-// once more without it, until there are enough killers that are to stay.
-func (t *trial) killers(ctx context.Context, n int) (found []string) {
+// killers returns those of the tests that fail with a mutant, or their rows. One that panics ends the process: the
+// others run once more without it, until there are enough killers that are to stay.
+func (t *trial) killers(ctx context.Context, n int, tests []string) (found []string) {
 	for {
-		out, err := t.tests(ctx, found, "MUTANT="+strconv.Itoa(n))
+		out, err := t.tests(ctx, "^("+strings.Join(tests, "|")+")$", found, "MUTANT="+strconv.Itoa(n))
 		if err == nil {
 			return found
 		}
@@ -192,7 +209,7 @@ func (t *trial) report(mutants []mutant) {
 	for _, m := range mutants {
 		fate := "survived"
 		switch {
-		case !m.reached:
+		case len(m.reachedBy) == 0:
 			fate = "not reached"
 		case len(m.killers) > 0 && !slices.ContainsFunc(m.killers, func(name string) bool { return !t.goes(name) }):
 			fate = "would survive"

@@ -53,7 +53,7 @@ func TestMutants(t *testing.T) {
 	got := map[string][]string{}
 	for _, m := range mutants {
 		got[m.place+" "+m.what] = m.killers
-		require.Equal(t, m.place != "tested.go:10", m.reached, m.what)
+		require.Equal(t, m.place != "tested.go:10", len(m.reachedBy) > 0, m.what)
 	}
 	few, many := []string{"TestBoth/few", "TestFew"}, []string{"TestBoth/many"}
 	require.Equal(t, map[string][]string{

@@ -53,8 +53,8 @@ var (
 // mutant is a change of the package, and what the tests make of it.
 type mutant struct {
 	place, what string
-	reached     bool
-	killers     []string // the tests that fail
+	reachedBy   []string // tests
+	killers     []string // the tests that fail, or their rows
 }
 
 // mutator makes the mutants of a package.
