@@ -36,10 +36,8 @@ func scenarios() []scenario {
 	return []scenario{
 		{s, "TestBuilds", first},
 
-		{s, "TestPods", core},
 		{s, "TestApplication", core},
 		{s, "TestPeerRights", core},
-		{s, "TestReflection", core},
 		{s, "TestUpgrade", core},
 		{s, "TestChart", core},
 
@@ -51,6 +49,7 @@ func scenarios() []scenario {
 		{s, "TestStorageMove", more},
 		{s, "TestReplicasLost", more},
 		{s, "TestRolesLost", more},
+		{s, "TestPods", more},
 		{s, "TestUpgradeGateways", more},
 		{s, "TestThirdCluster", more},
 		{t, "TestAnarchy", more},
@@ -72,6 +71,7 @@ func scenarios() []scenario {
 		{s, "TestWebhookRules", more},
 		{s, "TestBareHost", more},
 		{s, "TestVirtualNodes", more},
+		{s, "TestReflection", more},
 		{t, "TestSoak", more},
 		{s, "TestNetworkKept", more},
 		{s, "TestNegotiationByHand", more},

@@ -142,7 +142,8 @@ func (w *fullWorld) inMilan(set string, run, in int) func(context.Context) error
 }
 
 // fullApart: by the presets of anti-affinity, the scheduler of milan spreads pods over its two
-// nodes, which are one virtual node at home. Of three pods that must be apart the last one waits.
+// nodes, which are one virtual node at home. Of three pods that must be apart the last one waits, also when
+// their preset changes later.
 func fullApart(t *testing.T, w *fullWorld) {
 	const namespace, twin = "apart", "apart-rome"
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
@@ -186,6 +187,19 @@ func fullApart(t *testing.T, w *fullWorld) {
 	}
 	within(t, time.Minute, "the third one says why it waits", lab.Some(pods, metav1.ListOptions{LabelSelector: "set=hard"}, func(p *corev1.Pod) bool {
 		return podCondition(p, corev1.PodReady).Reason == corev1.PodReasonUnschedulable
+	}))
+	softer := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, preset, offloadingv1beta1.AntiAffinitySoft)
+	for n := range 3 {
+		kubetest.Patch(t, pods, fmt.Sprintf("hard-%d", n), types.MergePatchType, softer)
+	}
+	hold(t, 5*time.Second, "a preset that changes later moves no pod", lab.Those(w.milan.Client().CoreV1().Pods(twin), metav1.ListOptions{LabelSelector: "set=hard"}, func(list *corev1.PodList) error {
+		waiting := 0
+		for _, p := range list.Items {
+			if p.Spec.NodeName == "" {
+				waiting++
+			}
+		}
+		return lab.Wrong(nil, len(list.Items) != 3 || waiting != 1, "of %d pods %d wait", len(list.Items), waiting)
 	}))
 	require.NoError(t, pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }

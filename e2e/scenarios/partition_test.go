@@ -378,8 +378,21 @@ func partitionTwoWay(t *testing.T, w partitionWorld) {
 		milan := lost(yes)
 		milan.pods = "" // it has offloaded none
 		w.both(t, "each loses the other", lost(yes), milan)
+		w.newPods(t)
 		w.pass(t)
 	})
+}
+
+// newPods: pods that may run in both clusters run on the node of home while the provider is lost.
+func (w partitionWorld) newPods(t *testing.T) {
+	t.Helper()
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(netNamespace), webDeployment("new", 2))
+	within(t, longest, "new pods run", w.available("new", netNamespace, 2))
+	require.Equal(t, map[string]int{"rome-1": 3, "milan": 2}, must(w.nodesOf(t.Context(), netNamespace))(t))
+	require.NoError(t, w.rome.Client().AppsV1().Deployments(netNamespace).Delete(t.Context(), "new", metav1.DeleteOptions{}))
+	within(t, longest, "they are gone", lab.Those(w.rome.Client().CoreV1().Pods(netNamespace), metav1.ListOptions{LabelSelector: "app=new"}, func(list *corev1.PodList) error {
+		return lab.Wrong(nil, len(list.Items) > 0, "%d pods", len(list.Items))
+	}))
 }
 
 // partitionOneDirection: what milan sends does not arrive in rome. No answer arrives in

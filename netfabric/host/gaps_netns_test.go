@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -286,6 +287,8 @@ func (w *town) listens(t *testing.T) {
 			}
 			open.Go(func() {
 				defer conn.Close()
+				// What closes it there may not arrive: the gateways end too.
+				defer context.AfterFunc(t.Context(), func() { _ = conn.Close() })()
 				buffer := make([]byte, 100)
 				for n, err := conn.Read(buffer); err == nil; n, err = conn.Read(buffer) {
 					_, _ = conn.Write(buffer[:n])

@@ -35,6 +35,7 @@ func (w *town) readdress(t *testing.T, internet *kubetest.Netns, address, router
 // One side is behind NAT and dials the other one, at whichever of its addresses answers; and
 // each address that moves is followed.
 func TestNetnsAddressesThatMove(t *testing.T) {
+	t.Parallel()
 	internet := kubetest.NewNetns(t)
 	internet.Sh(t, `echo 1 > /proc/sys/net/ipv4/ip_forward; ip route add blackhole 192.0.2.0/24
 nft 'table ip nat {

@@ -254,6 +254,7 @@ func TestNetnsRotation(t *testing.T) {
 // A peer that is away while the key is replaced is reached again, when it has the new key from
 // its API server. So is one whose gateway is killed after it has accepted the next key.
 func TestNetnsRotationWithoutThePeer(t *testing.T) {
+	t.Parallel()
 	p := newPairOfTowns(t)
 	before := p.exchange(t, p.rome).PublicKey
 	p.milan.down(t, unix.SIGKILL)
