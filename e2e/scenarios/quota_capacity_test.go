@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// leaderKills is how often the leader dies in a burst.
-	leaderKills = 20
+	// leaderKills is how often the leader dies in a burst, and allLeaderKills with -all.
+	leaderKills, allLeaderKills = 6, 20
 	// inQueue is how many pods each consumer keeps waiting during the burst.
 	inQueue = 40
 	// slowestWrite is how long a pod's creation is on its way at most: less than what is left
@@ -75,7 +75,13 @@ func testQuotaBurst(t *testing.T, consumers []*site.Site, milan *site.Site, pair
 		creators.Go(func() { errs[i] = keepPending(ctx, s, &made) })
 	}
 	random := rand.New(rand.NewPCG(5, 5))
-	for i := range leaderKills {
+	kills := leaderKills
+	if *all {
+		kills = allLeaderKills
+	} else {
+		t.Logf("left to make test-all: %s: %d kills", t.Name(), allLeaderKills)
+	}
+	for i := range kills {
 		pair.killLeader(t, random, i%2 == 1)
 	}
 	stop()
@@ -85,7 +91,7 @@ func testQuotaBurst(t *testing.T, consumers []*site.Site, milan *site.Site, pair
 	for _, s := range consumers {
 		within(t, 3*time.Minute, "all pods of "+s.Name+" have come to their end", lab.All(s.Client().CoreV1().Pods("burst"), metav1.ListOptions{}, inPhase(corev1.PodSucceeded)))
 	}
-	t.Logf("%d pods, %d kills; most at once: %v", made.Load(), leaderKills, o.most())
+	t.Logf("%d pods, %d kills; most at once: %v", made.Load(), kills, o.most())
 	require.NoError(t, o.verdict())
 	requireFull(t, consumers, o.most())
 }
