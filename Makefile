@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
 TOOLS := bin/tools
-TEST_FLAGS ?= -shuffle=on -timeout=60m -p 3 -parallel 64
+TEST_FLAGS ?= -shuffle=on -timeout=60m -p 4 -parallel 64
 # Those that count lost packets run before the others, alone. Scenarios, which are tests on
 # clusters, run after the others. They are listed in hack/scenario.go; no more clusters run at a
 # time than there are seats for (LAB_SEATS).
