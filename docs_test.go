@@ -126,21 +126,51 @@ func TestPodFidelityIsComplete(t *testing.T) {
 	}
 }
 
+// TestPodFidelityIsTested: each row names tests that exist. A row of a field names a test that walks all fields of a
+// type, or one whose package has tests with the field.
 func TestPodFidelityIsTested(t *testing.T) {
 	t.Parallel()
-	functions := map[string]bool{}
+	folders, words := map[string][]string{}, map[string]map[string]bool{} // of functions; of folders
 	for _, f := range files(t) {
+		if !f.test {
+			continue
+		}
+		dir := filepath.Dir(f.path)
+		if words[dir] == nil {
+			words[dir] = map[string]bool{}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if name, ok := n.(*ast.Ident); ok {
+				words[dir][name.Name] = true
+			}
+			return true
+		})
 		for _, d := range f.ast.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
-				functions[fn.Name.Name] = true
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				folders[fn.Name.Name] = append(folders[fn.Name.Name], dir)
 			}
 		}
 	}
-	for _, r := range readPage(t, "docs/pods.md#what-of-a-pod-crosses-the-border").rows {
+	p := readPage(t, "docs/pods.md#what-of-a-pod-crosses-the-border")
+	for _, r := range p.rows {
 		require.NotEmptyf(t, r.comments, "row %q names no test", r.cells[0])
 		for _, name := range r.comments {
-			require.Truef(t, functions[name], "row %q names test %s, which does not exist", r.cells[0], name)
+			require.NotEmptyf(t, folders[name], "row %q names test %s, which does not exist", r.cells[0], name)
 			require.Regexpf(t, `^([Tt]est|full|kubectl)[A-Z]`, name, "row %q", r.cells[0])
+		}
+	}
+	for about, rows := range p.fields {
+		fields := map[string]string{}
+		for f := range documented[about].Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			fields[name] = f.Name
+		}
+		for _, r := range rows {
+			for _, word := range codeWord.FindAllStringSubmatch(r.cells[0], -1) {
+				require.Truef(t, slices.ContainsFunc(r.comments, func(name string) bool {
+					return strings.HasPrefix(name, "TestEvery") || slices.ContainsFunc(folders[name], func(dir string) bool { return words[dir][fields[word[1]]] })
+				}), "no test that the row of %s.%s names, %v, has the field in its package", about, word[1], r.comments)
+			}
 		}
 	}
 }
