@@ -55,7 +55,7 @@ func runTest(ctx context.Context, args []string) int {
 		fmt.Fprintf(os.Stderr, "test: %s is %q: a number of seconds of Unix is accepted\n", startByVariable, os.Getenv(startByVariable))
 		return 2
 	}
-	flags.Int64Var(&o.startBy, "start-by", startBy, "time after which no scenario starts, in seconds of Unix; the sample says which start first then. 0: no limit")
+	flags.Int64Var(&o.startBy, "start-by", startBy, "time after which no scenario starts, in seconds of Unix; the sample says which start after the longest then. 0: no limit")
 	flags.StringVar(&o.sample, "sample", os.Getenv(sampleVariable), "number of the sample; default: from the content of the tree")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -202,15 +202,17 @@ func gitLine(ctx context.Context, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// turned returns the list from the place on that the sample says, a tenth of the list for each, and then its begin. So each
-// scenario starts early in some of the changes, if a run has no time for all.
+// turned returns the first quarter of the list, then the others from the place on that the sample says, a tenth of them
+// for each, and then the begin of those. So the longest scenarios end in time, and if a run has no time for all, the
+// changes lack different ones.
 func turned(list []scenario, sample string) []scenario {
 	tenths, err := strconv.ParseUint(sample, 10, 8)
-	if err != nil || len(list) == 0 {
+	if err != nil {
 		return list
 	}
-	from := int(tenths) % 10 * len(list) / 10
-	return slices.Concat(list[from:], list[:from])
+	longest, others := list[:len(list)/4], list[len(list)/4:]
+	from := int(tenths) % 10 * len(others) / 10
+	return slices.Concat(longest, others[from:], others[:from])
 }
 
 // sampleOf returns a digit that follows from the hash of a tree, so that changes after one
