@@ -134,7 +134,9 @@ func (r *testRun) scenario(ctx context.Context, s scenario) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.summary.cpu(importPath(s.folder)+"."+s.test, used)
-	r.history.Took[s.name()] = time.Since(begin).Round(time.Second)
+	if ctx.Err() == nil {
+		r.history.Took[s.name()] = time.Since(begin).Round(time.Second)
+	}
 }
 
 // follow runs a command that prints what `go test -json` prints, and gives that to the
