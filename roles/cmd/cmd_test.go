@@ -203,6 +203,7 @@ func TestHelpTexts(t *testing.T) {
 	require.Empty(t, texts, "no commands")
 }
 
+// TestUsage: a wrong command is refused without a request.
 func TestUsage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
@@ -220,6 +221,36 @@ func TestUsage(t *testing.T) {
 		"output":                 {[]string{"status", "-o", "name"}, "one of wide, json, yaml is accepted"},
 		"wait of another check":  {[]string{"check", "--pre", "--wait"}, "--wait is for an installed liqod"},
 		"check takes nothing":    {[]string{"check", "milan"}, `liqod check takes no arguments: "milan"`},
+		"check a value":          {[]string{"check", "--wait", "5m"}, `liqod check takes no arguments: "5m"`},
+
+		"peer with nobody":       {[]string{"peer"}, "peer needs the other cluster, by --token, or by --remote-kubeconfig"},
+		"peer in both ways":      {[]string{"peer", "--remote-context=milan", "--token=x"}, "by --token, or by --remote-kubeconfig"},
+		"peer by an argument":    {[]string{"peer", "milan", "--remote-context=milan"}, "takes no arguments"},
+		"quantity":               {[]string{"peer", "--remote-context=milan", "--cpu=many"}, "--cpu=many is no quantity"},
+		"negative quantity":      {[]string{"peer", "--remote-context=milan", "--memory=-1Gi"}, "--memory=-1Gi is no quantity"},
+		"range":                  {[]string{"peer", "--remote-context=milan", "--pod-cidr=10.42.0.1/16"}, "a range without host bits"},
+		"unpeer whom":            {[]string{"unpeer"}, "needs the name of a peer"},
+		"unpeer force and a way": {[]string{"unpeer", "milan", "--force", "--remote-context=milan"}, "leave out the way to it"},
+
+		"token for both ways": {[]string{"token", "create", "--both-ways"}, "--both-ways needs --for"},
+		"ttl":                 {[]string{"token", "create", "--ttl=1s"}, "--ttl=1s"},
+		"negative ttl":        {[]string{"token", "create", "--ttl=-1h"}, "--ttl"},
+		"uses":                {[]string{"token", "create", "--uses=101"}, "--uses=101"},
+		"negative uses":       {[]string{"token", "create", "--uses=-1"}, "--uses"},
+		"token for no id":     {[]string{"token", "create", "--for=Rome!"}, "--for"},
+		"url":                 {[]string{"token", "create", "--url=http://milan"}, "--url"},
+		"trust":               {[]string{"token", "create", "--trust=organisation"}, "Strict, Organisation"},
+		"token output":        {[]string{"token", "create", "-o", "wide"}, "yaml, json"},
+		"token argument":      {[]string{"token", "create", "rome"}, "no arguments"},
+		"revoke nothing":      {[]string{"token", "revoke"}, ""},
+
+		"dashboard argument": {[]string{"dashboard", "milan"}, `takes no arguments: "milan"`},
+		"dashboard too fast": {[]string{"dashboard", "--every=10ms"}, "--every 10ms is too short: 1s or more is accepted"},
+		"dashboard timeout":  {[]string{"dashboard", "--timeout=0s"}, "--timeout 0s is accepted if it is more than 0"},
+		"dashboard port":     {[]string{"dashboard", "--port=70000"}, "port"},
+		"gather lines":       {[]string{"gather", "--lines=0"}, ""},
+		"gather pods":        {[]string{"gather", "--max-pods=0"}, ""},
+		"gather timeout":     {[]string{"gather", "--timeout=0"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -302,30 +333,35 @@ func clientsOf(t *testing.T, server string, warnings io.Writer) *clients {
 func TestClusterThatCannotBeAsked(t *testing.T) {
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(refusing.Close)
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	t.Cleanup(silent.Close)
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	t.Setenv("HOME", t.TempDir())
-	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, "")
+	good, gone := writeKubeconfig(t, closed.URL), filepath.Join(t.TempDir(), "gone")
+	const sep = string(os.PathListSeparator)
 	for name, tc := range map[string]struct {
-		args []string
-		says string
+		variable string // KUBECONFIG
+		args     []string
+		code     int
+		says     string
 	}{
-		"away":          {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL)}, "the API server does not answer; is it the one that you mean"},
-		"refuses":       {[]string{"--kubeconfig", writeKubeconfig(t, refusing.URL)}, "does not accept the credentials"},
-		"silent":        {[]string{"--kubeconfig", writeKubeconfig(t, silent.URL), "--timeout=1s"}, "answer"},
-		"no file":       {[]string{"--kubeconfig", "/nowhere"}, "--kubeconfig names /nowhere, which does not exist"},
-		"no context":    {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL), "--context", "paris"}, `"paris" does not exist`},
-		"nothing known": {nil, "name a kubeconfig with --kubeconfig or KUBECONFIG"},
+		"away":           {gone, []string{"status", "--kubeconfig", good}, ExitUnknown, "the API server does not answer; is it the one that you mean (--context, --kubeconfig)? Get \"" + closed.URL},
+		"away, of check": {good, []string{"check"}, ExitUnknown, "the API server does not answer"},
+		"refuses":        {"", []string{"check", "--kubeconfig", writeKubeconfig(t, refusing.URL)}, ExitUnknown, "does not accept the credentials"},
+		"no context":     {good, []string{"check", "--context", "paris"}, ExitUnknown, `"paris" does not exist`},
+		"nothing known":  {"", []string{"status"}, ExitUnknown, "name a kubeconfig with --kubeconfig or KUBECONFIG"},
+		"no file":        {gone, []string{"status"}, ExitUnknown, "KUBECONFIG names " + gone + ", which does not exist: set it to a kubeconfig, or name one with --kubeconfig"},
+		"no two files":   {gone + sep + gone + "2", []string{"status"}, ExitUnknown, "KUBECONFIG names " + gone + ", " + gone + "2, which does not exist"},
+		"one of two":     {gone + sep + good, []string{"status", "--context=paris"}, ExitUnknown, "without " + gone + " of KUBECONFIG, which does not exist: context \"paris\" does not exist: there are c"},
+		"by a flag":      {good, []string{"status", "--kubeconfig", gone}, ExitUnknown, "--kubeconfig names " + gone + ", which does not exist"},
+		"the other one":  {gone, []string{"unpeer", "milan", "--kubeconfig", good, "--remote-context=milan"}, ExitProblem, "the API server does not answer"},
+		"of the other":   {good, []string{"peer", "--remote-kubeconfig", gone}, ExitProblem, "the API server does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, command := range []string{"status", "check"} {
-				c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
-				_, err := execute(t, c, append([]string{command}, tc.args...)...)
-				require.ErrorContains(t, err, tc.says)
-				require.Equal(t, ExitUnknown, code(err))
-			}
+			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tc.variable)
+			c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
+			_, err := execute(t, c, tc.args...)
+			require.ErrorContains(t, err, tc.says)
+			require.Equal(t, tc.code, code(err))
 		})
 	}
 }

@@ -82,29 +82,12 @@ func TestDashboardCommand(t *testing.T) {
 	require.Error(t, errOf(http.Get(address)))
 }
 
-func TestDashboardUsage(t *testing.T) {
+func TestDashboardOnATakenPort(t *testing.T) {
 	t.Parallel()
 	taken := must((&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = taken.Close() })
 	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
-	for name, tc := range map[string]struct {
-		args []string
-		code int
-		says string
-	}{
-		"argument": {[]string{"milan"}, ExitUsage, `takes no arguments: "milan"`},
-		"fast":     {[]string{"--every=10ms"}, ExitUsage, "--every 10ms is too short: 1s or more is accepted"},
-		"timeout":  {[]string{"--timeout=0s"}, ExitUsage, "--timeout 0s is accepted if it is more than 0"},
-		"port":     {[]string{"--port=70000"}, ExitUsage, "port"},
-		"taken":    {[]string{"--port=" + port}, ExitProblem, "another --port is accepted"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := newCluster().run(t, append([]string{"dashboard"}, tc.args...)...)
-			require.ErrorContains(t, err, tc.says)
-			require.Equal(t, tc.code, code(err))
-		})
-	}
+	newCluster().fails(t, ExitProblem, "another --port is accepted", "dashboard", "--port="+port)
 }
 
 // Applications of which a read was cut short are read again for the next page.

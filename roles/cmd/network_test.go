@@ -1,12 +1,9 @@
 package cmd
 
 import (
-	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,14 +27,7 @@ func TestNetworkExplain(t *testing.T) {
 		},
 		Status: networkingv1beta1.ConnectionStatus{Value: networkingv1beta1.Connected},
 	})
-	say := host.Announcement{Addresses: []string{"192.0.2.13"}}
-	say.Name, say.Number, say.PublicKey = "gw-a", 1, own
-	text := must(json.Marshal(say))
-	now, seconds := metav1.NewMicroTime(time.Now()), int32(15)
-	c.add(t, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-gateway-1", Labels: map[string]string{host.GatewayKey: "true"}, Annotations: map[string]string{host.GatewayKey: string(text)}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &say.Name, RenewTime: &now, LeaseDurationSeconds: &seconds},
-	})
+	announce(t, c.core, 1, func(a *host.Announcement) { a.Name, a.PublicKey = "gw-a", own })
 	c.add(t, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}}},

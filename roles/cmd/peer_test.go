@@ -88,22 +88,16 @@ func TestPeerRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"no other cluster": {[]string{"peer"}, ExitUsage, "peer needs the other cluster, by --token, or by --remote-kubeconfig"},
-		"quantity":         {[]string{"peer", "--remote-context=milan", "--cpu=many"}, ExitUsage, "--cpu=many is no quantity"},
-		"negative":         {[]string{"peer", "--remote-context=milan", "--memory=-1Gi"}, ExitUsage, "--memory=-1Gi is no quantity"},
-		"range":            {[]string{"peer", "--remote-context=milan", "--pod-cidr=10.42.0.1/16"}, ExitUsage, "a range without host bits"},
 		"itself":           {[]string{"peer", "--remote-context=rome"}, ExitProblem, "a cluster cannot be a peer of itself"},
-		"both ways":        {[]string{"peer", "--remote-context=milan", "--token=x"}, ExitUsage, "by --token, or by --remote-kubeconfig"},
 		"no endpoint":      {[]string{"peer", "--remote-context=milan"}, ExitProblem, "in cluster milan: it is not known how other clusters reach this one"},
 		"no token":         {[]string{"peer", "--token=x"}, ExitProblem, "not a token: it begins with liqod1."},
 		"an empty input":   {[]string{"peer", "--token=-"}, ExitUsage, "there is no token in the standard input"},
 		"own token":        {[]string{"peer", "--token", token(t, "rome")}, ExitProblem, "a cluster cannot be a peer of itself"},
-		"force and a way":  {[]string{"unpeer", "milan", "--force", "--remote-context=milan"}, ExitUsage, "leave out the way to it"},
-		"an argument":      {[]string{"peer", "milan", "--remote-context=milan"}, ExitUsage, "takes no arguments"},
-		"unpeer whom":      {[]string{"unpeer"}, ExitUsage, "needs the name of a peer"},
 		"unpeer itself":    {[]string{"unpeer", "rome"}, ExitUsage, "this is cluster rome: a cluster cannot be a peer of itself"},
 		"unpeer no id":     {[]string{"unpeer", "Milan!"}, ExitUsage, "a DNS label of at most 51 characters is accepted"},
 		"unpeer nobody":    {[]string{"unpeer", "nosuch"}, ExitProblem, `there is no peer "nosuch": this cluster has no peers`},
+		"token for itself": {[]string{"token", "create", "--for=rome", "--url=https://rome"}, ExitProblem, "itself"},
+		"no certificates":  {[]string{"token", "create", "--url=https://rome"}, ExitProblem, "is the controller running?"},
 		"another":          {[]string{"unpeer", "turin", "--remote-context=milan"}, ExitUsage, "the other cluster is milan, and not turin"},
 	} {
 		t.Run(name, func(t *testing.T) {

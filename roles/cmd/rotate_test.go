@@ -21,14 +21,14 @@ import (
 // announce writes what the gateway with a number announces.
 func announce(t *testing.T, kube *fake.Clientset, number int32, change func(*host.Announcement)) {
 	t.Helper()
-	say := host.Announcement{Addresses: []string{"192.0.2.13"}}
+	say, now, seconds := host.Announcement{Addresses: []string{"192.0.2.13"}}, metav1.NowMicro(), int32(15)
 	say.Name, say.Number = "gw", number
 	change(&say)
 	text := must(json.Marshal(say))
 	gvr := coordinationv1.SchemeGroupVersion.WithResource("leases")
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: host.LeaseName(int(number)), Labels: map[string]string{host.GatewayKey: "true"}, Annotations: map[string]string{host.GatewayKey: string(text)}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &say.Name},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &say.Name, RenewTime: &now, LeaseDurationSeconds: &seconds},
 	}
 	if kube.Tracker().Update(gvr, lease, "liqod") != nil {
 		require.NoError(t, kube.Tracker().Add(lease))

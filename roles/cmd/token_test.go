@@ -136,35 +136,6 @@ func TestTokenURL(t *testing.T) {
 	require.ErrorContains(t, errOf(c.run(t, "token", "create")), "authentication.enabled")
 }
 
-func TestTokenCreateRefuses(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		args []string
-		code int
-		says string
-	}{
-		"both ways":     {[]string{"--both-ways"}, ExitUsage, "--both-ways needs --for"},
-		"ttl":           {[]string{"--ttl=1s"}, ExitUsage, "--ttl=1s"},
-		"negative ttl":  {[]string{"--ttl=-1h"}, ExitUsage, "--ttl"},
-		"uses":          {[]string{"--uses=101"}, ExitUsage, "--uses=101"},
-		"negative uses": {[]string{"--uses=-1"}, ExitUsage, "--uses"},
-		"id":            {[]string{"--for=Rome!"}, ExitUsage, "--for"},
-		"url":           {[]string{"--url=http://milan"}, ExitUsage, "--url"},
-		"trust":         {[]string{"--trust=organisation"}, ExitUsage, "Strict, Organisation"},
-		"output":        {[]string{"-o", "wide"}, ExitUsage, "yaml, json"},
-		"argument":      {[]string{"rome"}, ExitUsage, "no arguments"},
-		"for itself":    {[]string{"--for=milan", "--url=https://milan"}, ExitProblem, "itself"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := provider(t).run(t, append([]string{"token", "create"}, tc.args...)...)
-			require.ErrorContains(t, err, tc.says)
-			require.Equal(t, tc.code, code(err))
-		})
-	}
-	require.ErrorContains(t, errOf(installation(t, "milan").run(t, "token", "create", "--url=https://milan")), "is the controller running?")
-}
-
 func TestTokenListAndRevoke(t *testing.T) {
 	t.Parallel()
 	c := provider(t)
@@ -204,5 +175,4 @@ func TestTokenListAndRevoke(t *testing.T) {
 		require.Error(t, errOf(c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+id, metav1.GetOptions{})))
 	}
 	require.ErrorContains(t, errOf(c.run(t, "token", "revoke", "a")), `no token "a"`)
-	c.fails(t, ExitUsage, "", "token", "revoke")
 }
