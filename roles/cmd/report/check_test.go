@@ -93,8 +93,6 @@ func TestCheck(t *testing.T) {
 		"old Kubernetes": {func(s *Snapshot) { s.Kubernetes = "v1.31.9" }, []says{{Warning, "Kubernetes", "older than 1.32.0", "upgrade"}}},
 		"CRDs missing": {func(s *Snapshot) { s.Kinds = kinds[:7] },
 			[]says{{Problem, "CRDs", "lacks networks, quotas", "chart"}}},
-		"role scaled to zero": {func(s *Snapshot) { s.Roles[1].Spec.Replicas = ptr.To[int32](0) },
-			[]says{{Problem, "role webhook", "scaled to zero", "--replicas=1"}}},
 		"route on no node": {func(s *Snapshot) { s.DaemonSets[0].Status = appsv1.DaemonSetStatus{} },
 			[]says{{Problem, "role route", "no node takes it", "describe daemonset/liqod-route"}}},
 		"route crashes on one node": {func(s *Snapshot) { s.DaemonSets[0].Status.NumberReady = 2; crashes(s, "route") },
@@ -223,7 +221,7 @@ func TestCheck(t *testing.T) {
 		"consumer by a fabric that is down": {func(s *Snapshot) {
 			s.ForeignClusters[0].Spec.AddressRanges = nil
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, "Down", "no probe is answered")
-		}, []says{{Problem, "network", "no probe is answered", ""}}},
+		}, []says{{Problem, "network", "no probe is answered", "UDP packets"}}},
 		"consumer by the fabric": {func(s *Snapshot) {
 			s.ForeignClusters[0].Spec.AddressRanges = nil
 			connected(s)
@@ -239,7 +237,6 @@ func TestCheck(t *testing.T) {
 		"network of another key": {told(corev1beta1.ConditionNetwork, metav1.ConditionFalse, reasons.KeyDiffers, "no answer"),
 			[]says{{Problem, "network", "(KeyDiffers; False", "In cluster milan:\nkubectl get pods -A -l app.kubernetes.io/component=gateway"}}},
 		"network without gateways": {told(corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, "no gateway"), []says{{Unknown, "network", "no gateway", "component=gateway"}}},
-		"network down":             {told(corev1beta1.ConditionNetwork, metav1.ConditionFalse, "Down", "no probe is answered"), []says{{Problem, "network", "no probe is answered", "UDP packets"}}},
 		"range without a view": {func(s *Snapshot) {
 			s.Networks = []ipamv1alpha1.Network{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "n"}, Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"},
 				Status: ipamv1alpha1.NetworkStatus{Conditions: []metav1.Condition{is("Ready", metav1.ConditionFalse, "Exhausted", "no range is free")}}}}
@@ -388,31 +385,28 @@ func tells(s *Snapshot, kind string, status metav1.ConditionStatus, reason, mess
 	*conditions = append(*conditions, is(kind, status, reason, message))
 }
 
-// TestOnlyFound: a cluster that discovery has found is no peer, and no trouble.
-func TestOnlyFound(t *testing.T) {
-	s := healthy(t)
-	s.ForeignClusters = append(s.ForeignClusters, corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin"},
-		Status: corev1beta1.ForeignClusterStatus{Role: corev1beta1.RoleUnknown, Conditions: []metav1.Condition{
-			is(corev1beta1.ConditionReady, metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "found")}},
-	})
-	findings := Check(s)
-	require.Equal(t, OK, Worst(findings), findings)
-	require.Contains(t, CheckText(findings), "Peering with turin\n  ✔ ForeignCluster: found by discovery, and not used\n")
-}
-
-// TestAwaitedConsumer: one that has been let in, and has not come yet, is no trouble, and takes a
-// token and nothing else.
-func TestAwaitedConsumer(t *testing.T) {
-	s := healthy(t)
-	s.ForeignClusters = append(s.ForeignClusters, corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin", IncomingPeeringEnabled: corev1beta1.PeeringYes},
-		Status: corev1beta1.ForeignClusterStatus{Role: corev1beta1.RoleUnknown, Conditions: []metav1.Condition{
-			is(corev1beta1.ConditionReady, metav1.ConditionUnknown, corev1beta1.ReasonAwaitsEnrolment, "it has not come yet")}},
-	})
-	findings := Check(s)
-	require.Equal(t, Warning, Worst(findings), findings)
-	require.Contains(t, CheckText(findings), "Peering with turin\n  ‼ ForeignCluster: it has not come yet\n      Fix: liqod token create --for turin\n           for the people of that cluster\n")
+// TestNoPeerYet: a cluster that discovery has found is no peer, and no trouble. One that has been let in, and has not
+// come yet, is no trouble, and takes a token and nothing else.
+func TestNoPeerYet(t *testing.T) {
+	for name, tc := range map[string]struct {
+		incoming     corev1beta1.PeeringEnabled
+		reason, says string
+		level        Level
+	}{
+		"found": {reason: corev1beta1.ReasonNotPeered, level: OK, says: "✔ ForeignCluster: found by discovery, and not used\n"},
+		"awaited": {incoming: corev1beta1.PeeringYes, reason: corev1beta1.ReasonAwaitsEnrolment, level: Warning,
+			says: "‼ ForeignCluster: it is told\n      Fix: liqod token create --for turin\n           for the people of that cluster\n"},
+	} {
+		s := healthy(t)
+		s.ForeignClusters = append(s.ForeignClusters, corev1beta1.ForeignCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin", IncomingPeeringEnabled: tc.incoming},
+			Status: corev1beta1.ForeignClusterStatus{Role: corev1beta1.RoleUnknown, Conditions: []metav1.Condition{
+				is(corev1beta1.ConditionReady, metav1.ConditionUnknown, tc.reason, "it is told")}},
+		})
+		findings := Check(s)
+		require.Equal(t, tc.level, Worst(findings), name)
+		require.Contains(t, CheckText(findings), "Peering with turin\n  "+tc.says, name)
+	}
 }
 
 // TestAddresses: a Connection says under which ranges each cluster sees the other.

@@ -237,8 +237,6 @@ func TestFaults(t *testing.T) {
 			"kubectl create clusterrole liqod-status --verb=get,list --resource=deployments.apps,", ""},
 		"no room in the quota": {one(refusing(offloadingv1beta1.ReasonQuotaExceeded, "the pod of cluster rome waits: its quota has no room left (cpu: 4 of 4 are used)")),
 			Problem, "milan, pods of namespace shop: 1 of 3 pods waits (QuotaExceeded); the first, web-3: the pod of cluster rome waits: its quota has no room left", "liqod status milan", ""},
-		"larger than the quota": {one(refusing(offloadingv1beta1.ReasonQuotaTooSmall, "the pod alone is larger than the quota of cluster rome")),
-			Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: the pod alone is larger", "kubectl -n shop edit deployment web", ""},
 		"larger than the quota, told by the webhook": {one(refusing(offloadingv1beta1.ReasonQuotaTooSmall, "cluster milan refuses the ShadowPod: the pod alone is larger than the quota of cluster rome (cpu: 5 requested, 1 allowed in all)")),
 			Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: cluster milan refuses the ShadowPod: the pod alone is larger",
 			"liqod status milan\n           In cluster milan:\n           kubectl -n liqo-tenant-rome edit quotas.offloading.liqo.io\n", ""},
@@ -380,13 +378,6 @@ func TestFaults(t *testing.T) {
 		"webhook down": {func(s *Snapshot) {
 			s.Roles[1].Status = appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "exceeded its progress deadline"}}}
 		}, Problem, "role webhook: 0 of 2 replicas are ready: exceeded its progress deadline", "logs deployment/liqod-webhook", ""},
-		"API server of the peer down": {func(s *Snapshot) {
-			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
-			s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
-			for i := range s.Pods[:2] {
-				unreadyFor(reasons.NodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
-			}
-		}, Problem, "milan, API server: https://milan:6443: timeout", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz\n", "Therefore: milan, virtual node milan; milan, pods of namespace shop"},
 		"heartbeats missed": {server(metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed, "milan has not renewed its Lease for 40s"),
 			Problem, "milan, API server: milan has not renewed its Lease", "In cluster milan:\n           liqod check\n", ""},
 		"tunnel down, and with it what the peer reports": {func(s *Snapshot) {

@@ -32,26 +32,6 @@ shop                  LocalAndRemote   Ready   milan: 2 pods
 `, status.Text(false))
 }
 
-func TestStatusWithAPeerAway(t *testing.T) {
-	s := healthy(t)
-	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
-	s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
-	status := Summarize(s)
-	require.Equal(t, Problem, status.Health)
-	text := status.Text(false)
-	require.Contains(t, text, `Cluster rome: 1 problem
-
-Problems
-  ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady; False for 12s)
-      Fix: curl --insecure --globoff --max-time 10 https://milan:6443/readyz
-           If it does not answer, cluster milan is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/networking.md#ports-and-reachability. What runs there goes on running.
-      Docs: https://github.com/liqod/liqod/blob/main/docs/checks.md#peer-api-server
-      Therefore: milan, virtual node milan
-
-liqod 0.1.0 in namespace liqod`)
-	require.Contains(t, text, "\nmilan   ConsumerAndProvider   Unhealthy   0/1     2/2          0.75/4 (19%)   2/8Gi (25%)   1\n")
-}
-
 // TestTrustApart: the trust in a peer is shown where it is not that of the setting.
 func TestTrustApart(t *testing.T) {
 	for name, tc := range map[string]struct {

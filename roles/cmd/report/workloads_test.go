@@ -287,17 +287,32 @@ func TestPaint(t *testing.T) {
 	require.Equal(t, text, painted)
 }
 
-// TestConsequences: check lists a consequence where it belongs, with its cause instead of a fix, and
-// neither counts it. If the cause is not printed, as it is about another peer, the consequence is a
-// finding of its own.
+// TestConsequences: status lists the consequences of a cause below its fix. Check lists a consequence where it belongs,
+// with its cause instead of a fix, and neither counts it. If the cause is not printed, as it is about another peer, the
+// consequence is a finding of its own.
 func TestConsequences(t *testing.T) {
 	s := healthy(t)
-	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
-	s.Nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
+	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
+	s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
 	for i := range s.Pods[:2] {
 		unreadyFor(reasons.NodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
 	}
-	text := CheckText(Check(s))
+	status := Summarize(s)
+	require.Equal(t, Problem, status.Health)
+	pastes(t, status)
+	text := status.Text(false)
+	require.Contains(t, text, `Cluster rome: 1 problem
+
+Problems
+  ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady; False for 12s)
+      Fix: curl --insecure --globoff --max-time 10 https://milan:6443/readyz
+           If it does not answer, cluster milan is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/networking.md#ports-and-reachability. What runs there goes on running.
+      Docs: https://github.com/liqod/liqod/blob/main/docs/checks.md#peer-api-server
+      Therefore: milan, virtual node milan; milan, pods of namespace shop
+
+liqod 0.1.0 in namespace liqod`)
+	require.Contains(t, text, "\nmilan   ConsumerAndProvider   Unhealthy   0/1     0/2          0.75/4 (19%)   2/8Gi (25%)   1\n")
+	text = CheckText(Check(s))
 	require.Contains(t, text, "pods of namespace shop: 2 of 2 pods are not ready (NodeNotReady); the first, web-1: the virtual node is not ready\n      See: milan, API server\n")
 	require.Contains(t, text, "\n1 problem.\n")
 	orphan := Finding{Level: Problem, Subject: "pods", Message: "m", Fix: "f", Because: "elsewhere"}
