@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -52,21 +53,25 @@ func TestCheckOffer(t *testing.T) {
 		"a negative amount":      {hard("cpu", "-1"), "resource cpu"},
 		"more than can be added": {hard("cpu", "8E"), "resource cpu"},
 		"a huge number of pods":  {hard("pods", "1e17"), "resource pods"},
-		"a lot":                  {hard("memory", "500Ti"), ""},
-		"a device":               {hard("example.com/gpu", "4"), ""},
-		"no resource's name":     {hard("a b", "4"), "resource \"a b\""},
-		"a label":                {label("region", "north"), ""},
-		"a label of a domain":    {label("example.com/tier", "1"), ""},
-		"a zone":                 {label("topology.kubernetes.io/zone", "a"), ""},
-		"liqo's own kind":        {label("liqo.io/provider", "kubeadm"), ""},
-		"a hostname":             {label("kubernetes.io/hostname", "node-1"), "label kubernetes.io/hostname"},
-		"a role":                 {label("node-role.kubernetes.io/control-plane", ""), "label node-role"},
-		"a restriction":          {label("node-restriction.kubernetes.io/secure", "yes"), "label node-restriction"},
-		"another cluster's id":   {label("liqo.io/remote-cluster-id", "oslo"), "label liqo.io/remote"},
-		"not a virtual node":     {label("liqo.io/type", "real"), "label liqo.io/type"},
-		"an exotic one":          {label("sub.offloading.liqo.io/x", "y"), "label sub.offloading"},
-		"no label's key":         {label("a b", "c"), "labels"},
-		"no label's value":       {label("a", "b c"), "labels"},
+		"many resources": {func(o *sharingv1alpha1.ResourceOffer) {
+			for i := range mostResources - 2 { // beside CPU, memory and pods
+				o.Spec.ResourceQuota.Hard[corev1.ResourceName(fmt.Sprintf("example.com/r%d", i))] = q("1")
+			}
+		}, "it has 65 resources; 64 are accepted"},
+		"a lot":                {hard("memory", "500Ti"), ""},
+		"a device":             {hard("example.com/gpu", "4"), ""},
+		"no resource's name":   {hard("a b", "4"), "resource \"a b\""},
+		"a label":              {label("region", "north"), ""},
+		"a zone":               {label("topology.kubernetes.io/zone", "a"), ""},
+		"liqo's own kind":      {label("liqo.io/provider", "kubeadm"), ""},
+		"a hostname":           {label("kubernetes.io/hostname", "node-1"), "label kubernetes.io/hostname"},
+		"a role":               {label("node-role.kubernetes.io/control-plane", ""), "label node-role"},
+		"a restriction":        {label("node-restriction.kubernetes.io/secure", "yes"), "label node-restriction"},
+		"another cluster's id": {label("liqo.io/remote-cluster-id", "oslo"), "label liqo.io/remote"},
+		"not a virtual node":   {label("liqo.io/type", "real"), "label liqo.io/type"},
+		"an exotic one":        {label("sub.offloading.liqo.io/x", "y"), "label sub.offloading"},
+		"no label's key":       {label("a b", "c"), "labels"},
+		"no label's value":     {label("a", "b c"), "labels"},
 		"a selector": {func(o *sharingv1alpha1.ResourceOffer) {
 			o.Spec.NodeSelector = map[string]string{"node-role.kubernetes.io/worker": ""}
 		}, ""},
@@ -74,7 +79,6 @@ func TestCheckOffer(t *testing.T) {
 		"no storage class":       {func(o *sharingv1alpha1.ResourceOffer) { o.Spec.StorageClasses = []string{"Fast!"} }, "storageClasses"},
 		"no ingress class":       {func(o *sharingv1alpha1.ResourceOffer) { o.Spec.IngressClasses = []string{""} }, "ingressClasses"},
 		"no load balancer class": {func(o *sharingv1alpha1.ResourceOffer) { o.Spec.LoadBalancerClasses = []string{"a b"} }, "loadBalancerClasses"},
-		"an image":               {image(corev1.ContainerImage{Names: []string{"nginx:1"}, SizeBytes: 5}), ""},
 		"an image of names":      {image(corev1.ContainerImage{Names: []string{strings.Repeat("x", 5000)}}), "images"},
 		"an image of many bytes": {image(corev1.ContainerImage{Names: []string{strings.Repeat("x", 200), strings.Repeat("y", 57)}}), "images"},
 		"many images": {func(o *sharingv1alpha1.ResourceOffer) {
@@ -115,26 +119,23 @@ func TestReceived(t *testing.T) {
 		again  time.Duration
 	}{
 		"a new one":    {copied(), nil, nil, "keep Accepted Accepted", true, 0},
-		"one in use":   {copied(), mine, nil, "keep Accepted Accepted", true, 0},
 		"by hand, new": {copied(), nil, func(r *received) { r.mode = Manual }, "ManualActionRequired AcceptanceRequired", false, 0},
 		"by hand, accepted": {copied(func(o *sharingv1alpha1.ResourceOffer) {
 			o.Annotations = map[string]string{sharingv1alpha1.AcceptedAnnotation: "true"}
 		}), nil, func(r *received) { r.mode = Manual }, "keep Accepted Accepted", true, 0},
-		"by hand, in use":         {copied(), mine, func(r *received) { r.mode = Manual }, "keep Accepted Accepted", true, 0},
-		"no credentials":          {copied(), nil, func(r *received) { r.secret = "" }, "wait", false, 0},
-		"no credentials for now":  {copied(), mine, func(r *received) { r.secret = "" }, "keep Accepted Accepted", true, 0},
-		"made by hand":            {copied(), hand, nil, "ManualActionRequired NameTaken", false, 0},
-		"withdrawn":               {copied(withdrawn), mine, nil, "drain Refused Withdrawn", true, 0},
-		"withdrawn and gone":      {copied(withdrawn), nil, nil, "Refused Withdrawn", false, 0},
-		"withdrawn, made by hand": {copied(withdrawn), hand, nil, "Refused Withdrawn", false, 0},
-		"not wanted":              {copied(), mine, func(r *received) { r.wanted = false }, "drain Refused NotWanted", true, 0},
-		"not wanted and gone":     {copied(), nil, func(r *received) { r.wanted = false }, "Refused NotWanted", false, 0},
-		"not wanted, by hand":     {copied(), hand, func(r *received) { r.wanted = false }, "Refused NotWanted", false, 0},
-		"will expire":             {copied(expires(time.Minute)), mine, nil, "keep Accepted Accepted", true, time.Minute},
-		"has expired":             {copied(expires(-time.Minute)), mine, nil, "drain Refused Expired", true, 0},
-		"expires now":             {copied(expires(0)), mine, nil, "drain Refused Expired", true, 0},
-		"no good":                 {copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.Labels = map[string]string{"liqo.io/x": "y"} }), nil, nil, "Refused InvalidOffer", false, 0},
-		"no good any more":        {copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.Labels = map[string]string{"liqo.io/x": "y"} }), mine, nil, "Refused InvalidOffer", true, 0},
+		"by hand, in use":        {copied(), mine, func(r *received) { r.mode = Manual }, "keep Accepted Accepted", true, 0},
+		"no credentials":         {copied(), nil, func(r *received) { r.secret = "" }, "wait", false, 0},
+		"no credentials for now": {copied(), mine, func(r *received) { r.secret = "" }, "keep Accepted Accepted", true, 0},
+		"made by hand":           {copied(), hand, nil, "ManualActionRequired NameTaken", false, 0},
+		"withdrawn":              {copied(withdrawn), mine, nil, "drain Refused Withdrawn", true, 0},
+		"withdrawn and gone":     {copied(withdrawn), nil, nil, "Refused Withdrawn", false, 0},
+		"not wanted":             {copied(), mine, func(r *received) { r.wanted = false }, "drain Refused NotWanted", true, 0},
+		"not wanted and gone":    {copied(), nil, func(r *received) { r.wanted = false }, "Refused NotWanted", false, 0},
+		"not wanted, by hand":    {copied(), hand, func(r *received) { r.wanted = false }, "Refused NotWanted", false, 0},
+		"will expire":            {copied(expires(time.Minute)), mine, nil, "keep Accepted Accepted", true, time.Minute},
+		"expires now":            {copied(expires(0)), mine, nil, "drain Refused Expired", true, 0},
+		"no good":                {copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.Labels = map[string]string{"liqo.io/x": "y"} }), nil, nil, "Refused InvalidOffer", false, 0},
+		"no good any more":       {copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.Labels = map[string]string{"liqo.io/x": "y"} }), mine, nil, "Refused InvalidOffer", true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

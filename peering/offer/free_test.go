@@ -19,13 +19,12 @@ func TestTakesPods(t *testing.T) {
 		node *corev1.Node
 		want bool
 	}{
-		"an ordinary one":      {realNode("a"), true},
-		"one that is avoided":  {realNode("a", tainted(corev1.TaintEffectPreferNoSchedule)), true},
-		"a tainted one":        {realNode("a", tainted(corev1.TaintEffectNoSchedule)), false},
-		"a cordoned one":       {realNode("a", func(n *corev1.Node) { n.Spec.Unschedulable = true }), false},
-		"one that is deleted":  {realNode("a", func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), false},
-		"one that is away":     {realNode("a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }), false},
-		"one without a status": {realNode("a", func(n *corev1.Node) { n.Status.Conditions = nil }), false},
+		"an ordinary one":     {realNode("a"), true},
+		"one that is avoided": {realNode("a", tainted(corev1.TaintEffectPreferNoSchedule)), true},
+		"a tainted one":       {realNode("a", tainted(corev1.TaintEffectNoSchedule)), false},
+		"a cordoned one":      {realNode("a", func(n *corev1.Node) { n.Spec.Unschedulable = true }), false},
+		"one that is deleted": {realNode("a", func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), false},
+		"one that is away":    {realNode("a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }), false},
 		"a virtual one": {realNode("a", func(n *corev1.Node) {
 			n.Labels = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
 		}), false},
@@ -64,9 +63,7 @@ func TestPressures(t *testing.T) {
 		want     []corev1.NodeConditionType
 	}{
 		"no node":                   {nil, nil, nil},
-		"an ordinary one":           {[]*corev1.Node{ordinary}, nil, nil},
 		"one of two":                {[]*corev1.Node{pressed("a"), ordinary}, nil, nil},
-		"both":                      {[]*corev1.Node{pressed("a"), pressed("b")}, nil, memory},
 		"both, one of disk, too":    {[]*corev1.Node{pressed("a", full), pressed("b")}, nil, memory},
 		"of memory and disk":        {[]*corev1.Node{pressed("a", full)}, nil, []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure}},
 		"others take no pods":       {[]*corev1.Node{pressed("a"), cordoned, tainted}, nil, memory},

@@ -385,16 +385,11 @@ func TestProviderIsNotFooled(t *testing.T) {
 		objects []runtime.Object
 		reason  string // of the answer; empty: none
 	}{
-		"in another's name":      {[]runtime.Object{cluster("rome"), another}, reasons.InvalidRequest},
-		"of a stranger":          {[]runtime.Object{asked("rome", nil)}, sharingv1alpha1.ReasonNotAllowed},
-		"not a peer's":           {[]runtime.Object{cluster("rome"), own}, ""},
-		"under another name":     {[]runtime.Object{cluster("rome"), elsewhere}, ""},
-		"of a peer that may not": {[]runtime.Object{cluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), asked("rome", nil)}, sharingv1alpha1.ReasonNotAllowed},
-		"with labels of liqo.io": {[]runtime.Object{cluster("rome"), func() runtime.Object {
-			r := asked("rome", nil)
-			r.Spec.Labels = map[string]string{"liqo.io/type": "x"}
-			return r
-		}()}, reasons.InvalidRequest},
+		"in another's name":       {[]runtime.Object{cluster("rome"), another}, reasons.InvalidRequest},
+		"of a stranger":           {[]runtime.Object{asked("rome", nil)}, sharingv1alpha1.ReasonNotAllowed},
+		"not a peer's":            {[]runtime.Object{cluster("rome"), own}, ""},
+		"under another name":      {[]runtime.Object{cluster("rome"), elsewhere}, ""},
+		"of a peer that may not":  {[]runtime.Object{cluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), asked("rome", nil)}, sharingv1alpha1.ReasonNotAllowed},
 		"of an ordinary consumer": {[]runtime.Object{cluster("rome"), asked("rome", nil)}, reasons.Offered},
 	} {
 		t.Run(name, func(t *testing.T) {
