@@ -126,13 +126,13 @@ func TestBackLivesAgain(t *testing.T) {
 	}
 }
 
-// TestBackOfAnotherKey: a used token stays until it expires; another key replaces it by
-// another token.
+// TestBackOfAnotherKey: a used token stays until it expires. A new token causes a new enrolment if the peer
+// has revoked the identity, and its key replaces the token sent in return by another one.
 func TestBackOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	r := newOffering(t)
 	r.enrolled()
-	before := r.matches()
+	before, old := r.matches(), r.says()
 	used, err := trust.WithRedemptions(r.sentSecret(), []trust.Redemption{{ClusterID: "milan", Serial: "1"}})
 	require.NoError(t, err)
 	kubetest.Update(t, r.core.CoreV1().Secrets("liqod"), used)
@@ -140,6 +140,7 @@ func TestBackOfAnotherKey(t *testing.T) {
 	r.setToken(r.peer.token.String())
 	_ = r.sync()
 	require.Contains(t, r.says(), "True Enrolled")
+	require.NotEqual(t, old, r.says())
 	after := r.matches()
 	require.NotEqual(t, before.Hash, after.Hash)
 	require.Empty(t, after.Redemptions)
