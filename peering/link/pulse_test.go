@@ -152,15 +152,6 @@ func TestPulse(t *testing.T) {
 			p.renewing(1)
 			require.Equal(t, up, p.is())
 		}},
-		"the first renewal is seen": {heartbeatLease(nil), func(t *testing.T, p *pulsed) {
-			p.renew()
-			require.Equal(t, up, p.is())
-		}},
-		"at the start nothing is known": {heartbeatLease(new(metav1.NowMicro())), func(t *testing.T, p *pulsed) {
-			require.Equal(t, awaited, p.is())
-			p.renewing(1)
-			require.Equal(t, up, p.is())
-		}},
 		"at the start, and nobody renews": {heartbeatLease(new(metav1.NewMicroTime(time.Now().Add(time.Hour)))), func(t *testing.T, p *pulsed) {
 			time.Sleep(missedBeats*beatEvery - time.Millisecond)
 			require.Equal(t, awaited, p.is())

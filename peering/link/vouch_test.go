@@ -204,10 +204,6 @@ func TestWitness(t *testing.T) {
 	before := map[string]string{ready: "True AllChecksPassed", server: "False APIServerNotReady", corev1beta1.ConditionNetwork: "Unknown NoGateway", authenticated: "True Enrolled"}
 	doubted := map[string]string{ready: "Unknown NoController", server: "Unknown NoController", corev1beta1.ConditionNetwork: "Unknown NoGateway", authenticated: "True Enrolled"}
 	for name, story := range map[string]func(t *testing.T, w *witnessed){
-		"a controller runs": func(t *testing.T, w *witnessed) {
-			w.renewing(600)
-			require.Equal(t, before, w.is())
-		},
 		"a take-over": func(t *testing.T, w *witnessed) {
 			for range 10 {
 				w.renewing(20)
