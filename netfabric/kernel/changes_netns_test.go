@@ -113,7 +113,7 @@ func more(in plan.Input, n int) plan.Input {
 // thousand times.
 func TestNetnsChangesOfOthers(t *testing.T) {
 	t.Parallel()
-	rome, milan := twins(t)
+	_, rome, milan := twins(t)
 	rounds := 40
 	if os.Getenv("LAB_LONG") != "" {
 		rounds = 1000
@@ -151,7 +151,7 @@ func (c *city) dropped(t *testing.T) string {
 // A flow whose translation changes goes on under the new address, at once.
 func TestNetnsAChangedRange(t *testing.T) {
 	t.Parallel()
-	rome, milan := twins(t)
+	_, rome, milan := twins(t)
 	s4, _ := milan.podAddrs(0)
 	c4, _ := rome.podAddrs(0)
 	established, err := dial(rome.pods[0], "udp", moved(s4, milanSeen.pods4), time.Minute)
@@ -174,7 +174,7 @@ func TestNetnsAChangedRange(t *testing.T) {
 // A peer that is dialled again makes a new session at once, and gets its packets.
 func TestNetnsRedial(t *testing.T) {
 	t.Parallel()
-	rome, milan := twins(t)
+	_, rome, milan := twins(t)
 	s4, _ := milan.podAddrs(0)
 	flow, err := dial(rome.pods[0], "udp", moved(s4, milanSeen.pods4), time.Minute)
 	require.NoError(t, err)

@@ -10,23 +10,6 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-func TestLast(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"0.0.0.0/0":       "255.255.255.255",
-		"10.0.0.0/8":      "10.255.255.255",
-		"10.64.0.0/10":    "10.127.255.255",
-		"10.1.2.128/25":   "10.1.2.255",
-		"10.1.2.3/32":     "10.1.2.3",
-		"fd00::/8":        "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-		"fd00:1:2::/47":   "fd00:1:3:ffff:ffff:ffff:ffff:ffff",
-		"fd00::1/128":     "fd00::1",
-		"255.255.255.0/1": "255.255.255.255",
-	} {
-		require.Equal(t, want, plan.Last(prefix(in)).String(), in)
-	}
-}
-
 func TestBetween(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ first, last, want string }{

@@ -27,7 +27,7 @@ func proxy(t *testing.T, c *city, service, endpoint netip.Addr) {
 // and pods of rome by their own numbers. The same numbers mean milan's to another pod of milan.
 func TestNetnsPodsThatLiveAtHome(t *testing.T) {
 	t.Parallel()
-	rome, milan := twins(t)
+	_, rome, milan := twins(t)
 	lives4, lives6 := milan.podAddrs(0)
 	other4, other6 := milan.podAddrs(1)
 	end4, end6 := rome.podAddrs(1)

@@ -50,8 +50,7 @@ func talk(t *testing.T, from *space, port int, to netip.Addr) net.Conn {
 // they nor errors about the tunnel itself have an effect.
 func TestNetnsForgedErrors(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	internet, rome, milan := twins(t)
 	m := newMallory(t, internet, rome, romeSeen)
 	const port = 33333
 	s4, s6 := milan.podAddrs(1)

@@ -256,8 +256,7 @@ func (m *mallory) counters(t *testing.T) map[string]uint64 {
 // One peer of two does its worst. Nothing of it arrives, anywhere, and everything counts.
 func TestNetnsHostilePeer(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	internet, rome, milan := twins(t)
 	m := newMallory(t, internet, rome, seenByMallory)
 	w := &witness{}
 	for name, s := range map[string]*space{
@@ -303,8 +302,7 @@ func TestNetnsHostilePeer(t *testing.T) {
 // gateway and of the node. The other peer notices nothing.
 func TestNetnsFloodOfAPeer(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	internet, rome, milan := twins(t)
 	m := newMallory(t, internet, rome, seenByMallory)
 	w := &witness{}
 	w.listen(t, "rome's pod 0", rome.pods[0])

@@ -67,8 +67,7 @@ func vxlan(inner []byte) string {
 // at no port, also not a node port or the overlay. What an IP names is reached.
 func TestNetnsPeerReachesNoNode(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	internet, rome, _ := twins(t)
 	m := newMallory(t, internet, rome, seenByMallory)
 	w := &witness{}
 	node := rome.nodes[0]
@@ -152,8 +151,7 @@ EOF`)
 // either, though the CNI gives its packets the address of that node. With AnySender they are.
 func TestNetnsOverlayTakesKnownSenders(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	newLab(t, rome, milan, romeSeen, milanSeen)
+	_, rome, _ := twins(t)
 	rome.in.Gateways[0].Node = "node-1"
 	rome.apply(t)
 	stranger := newSpace(t)
@@ -221,8 +219,7 @@ func raw(t *testing.T, from *space, s segment) {
 // pass the gateway. What is open: it passes a node, as which the peer sees it.
 func TestNetnsHostilePodAndHost(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	newLab(t, rome, milan, romeSeen, milanSeen)
+	_, rome, milan := twins(t)
 	pod, node := rome.pods[1], rome.nodes[1]
 	node.run(t, "sh", "-c", "echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter; echo 0 > /proc/sys/net/ipv4/conf/pod/rp_filter") // nor does the CNI check sources
 	for name, tc := range map[string]struct {

@@ -305,11 +305,10 @@ func newLab(t *testing.T, a, b *city, va, vb views) (internet *space) {
 }
 
 // twins are two cities with the same ranges, which see each other under the same ones, too.
-func twins(t *testing.T) (rome, milan *city) {
+func twins(t *testing.T) (internet *space, rome, milan *city) {
 	t.Helper()
 	rome, milan = &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	newLab(t, rome, milan, romeSeen, milanSeen)
-	return rome, milan
+	return newLab(t, rome, milan, romeSeen, milanSeen), rome, milan
 }
 
 // romeSeen and milanSeen are how twins see each other.

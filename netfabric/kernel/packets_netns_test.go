@@ -15,7 +15,7 @@ import (
 
 func TestNetnsPodsOfTwins(t *testing.T) {
 	t.Parallel()
-	rome, milan := twins(t)
+	_, rome, milan := twins(t)
 	everyPod(t, rome, milan, romeSeen, milanSeen)
 	everyPod(t, milan, rome, milanSeen, romeSeen)
 	fromNodes(t, rome, milan, romeSeen, milanSeen)
@@ -113,8 +113,7 @@ func errorsComeBack(t *testing.T, from, to *city, toSeen views) {
 // opens connections as before.
 func TestNetnsExposedAtAPort(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	internet, rome, milan := twins(t)
 	echo(t, rome.nodes[0])
 	echo(t, internet)
 	external := map[netip.Addr]netip.Addr{

@@ -110,14 +110,22 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// walkPlans applies what is planned for random clusters, and now and then nothing.
+// walkPlans applies what is planned for random clusters, whose overlay is over IPv4 or IPv6, and now and then nothing.
 func walkPlans(t *testing.T, k *Kernel, c counter, build func(plan.Input) (plan.State, error)) {
 	p := part{rand.New(rand.NewPCG(3, 4))}
 	for range 40 {
 		var want plan.State
 		if p.IntN(10) > 0 {
-			var err error
-			want, err = build(p.cluster())
+			in, err := p.cluster(), error(nil)
+			if p.yes() {
+				for i := range in.Nodes {
+					in.Nodes[i].Addrs = in.Nodes[i].Addrs[1:]
+				}
+				for i := range in.Gateways {
+					in.Gateways[i].Addrs = addrs(fmt.Sprintf("fd00:2::%d", 10+i))
+				}
+			}
+			want, err = build(in)
 			require.NoError(t, err)
 		}
 		applied(t, k, c, want)
@@ -139,7 +147,7 @@ func TestNetnsPlansOfGateways(t *testing.T) {
 func TestNetnsTableAsNftWritesIt(t *testing.T) {
 	t.Parallel()
 	p := part{rand.New(rand.NewPCG(5, 6))}
-	everything := plan.Table{Name: plan.TableName, Sets: everySet(), Chains: everyRule(), Elements: p.table().Elements}
+	everything := plan.Table{Name: plan.TableName, Sets: everySet(), Chains: everyRule(), Elements: p.elements()}
 	for name, build := range map[string]func() (plan.State, error){
 		"node":       func() (plan.State, error) { return plan.Node(p.cluster()) },
 		"gateway":    func() (plan.State, error) { return plan.Gateway(p.cluster()) },

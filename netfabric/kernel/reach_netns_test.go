@@ -25,8 +25,7 @@ func whole(list ...netip.Addr) (out []netip.Prefix) {
 // an IP names at its port, and nothing else.
 func TestNetnsPeerReachesWhatIsShared(t *testing.T) {
 	t.Parallel()
-	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
-	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	internet, rome, _ := twins(t)
 	m := newMallory(t, internet, rome, seenByMallory)
 	w := &witness{}
 	w.listen(t, "pod 0", rome.pods[0])
@@ -112,7 +111,7 @@ func refused(t *testing.T, k *Kernel, of views) (n uint64) {
 // those of pods that were never shared, go on.
 func TestNetnsWhatIsNoLongerSharedIsClosed(t *testing.T) {
 	t.Parallel()
-	rome, milan := twins(t)
+	_, rome, milan := twins(t)
 	pod4, pod6 := rome.podAddrs(0)
 	s4, s6 := milan.podAddrs(0)
 	type flow struct {
