@@ -120,28 +120,6 @@ func TestKeptByTrust(t *testing.T) {
 	require.Equal(t, "10.80.0.0/24", string(r.getNetwork("behind").Status.CIDR), "others choose a range behind the peer")
 }
 
-// TestTrustWakesNetworks: a range that was refused is given once the peer is trusted.
-func TestTrustWakesNetworks(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	var trusted atomic.Bool
-	a := r.actor(func(c *AllocateConfig) {
-		c.Pools = nil
-		c.Keep = func(string) []netip.Prefix {
-			if trusted.Load() {
-				return kept
-			}
-			return nil
-		}
-	})
-	a.run()
-	r.network("pods", "10.42.0.0/16")
-	r.eventually("there is no pool", func() bool { return ready(r.getNetwork("pods").Status.Conditions).Reason == "Exhausted" })
-	trusted.Store(true)
-	kubetest.Create(t, r.user.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}})
-	r.eventually("it is kept", func() bool { return r.getNetwork("pods").Status.CIDR == "10.42.0.0/16" })
-}
-
 func TestIPs(t *testing.T) {
 	r, a := allocated(t)
 	r.ip("host", "192.0.2.1")
@@ -427,13 +405,21 @@ func TestRangesUnknown(t *testing.T) {
 	require.Equal(t, "Available", r.poolReason())
 }
 
-// TestRangesAppear: claims that wait are tried again when the ranges change, and what is given
+// TestClaimsThatWait: they are tried again when the ranges change, and once the peer is trusted. What is given
 // is judged again.
-func TestRangesAppear(t *testing.T) {
+func TestClaimsThatWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	reserved := &fixedRanges{err: errors.New("not yet")}
-	a := r.actor(func(c *AllocateConfig) { c.Reserved = reserved })
+	reserved, trusted := &fixedRanges{err: errors.New("not yet")}, atomic.Bool{}
+	a := r.actor(func(c *AllocateConfig) {
+		c.Pools, c.Reserved = nil, reserved
+		c.Keep = func(string) []netip.Prefix {
+			if trusted.Load() {
+				return kept
+			}
+			return nil
+		}
+	})
 	r.network("first", "10.42.0.0/16")
 	a.run()
 	says := func(reason string) func() bool {
@@ -441,7 +427,10 @@ func TestRangesAppear(t *testing.T) {
 	}
 	r.eventually("it waits", says("RangesUnknown"))
 	reserved.set(nil, "10.244.0.0/16")
-	r.eventually("it is given", says("Allocated"))
+	r.eventually("there is no pool", says("Exhausted"))
+	trusted.Store(true)
+	kubetest.Create(t, r.user.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}})
+	r.eventually("it is kept", says("Allocated"))
 	reserved.set(nil, "10.244.0.0/16", "10.42.0.5/32") // a Node comes
 	r.eventually("it is judged", says("Overlaps"))
 	r.eventually("so is the pool", func() bool { return r.poolReason() == "Overlaps" })

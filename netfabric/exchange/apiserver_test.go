@@ -40,11 +40,7 @@ func TestAPIServer(t *testing.T) {
 	t.Parallel()
 	liqo, core := fake.NewSimpleClientset(milanCluster(nil), milanNode()), corefake.NewClientset()
 	kubetest.WatchFromList(liqo)
-	own := externalversions.NewSharedInformerFactory(liqo, 0)
-	a := NewAPIServer(IPConfig{
-		Base: Base{Env: loop.Env{Log: zap.NewNop()}, Client: liqo, ForeignClusters: own.Core().V1beta1().ForeignClusters()},
-		Kube: core, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), IPs: own.IPAM().V1alpha1().IPs(),
-	})
+	a, own := apiServerRig(t, liqo, core)
 	require.Zero(t, len(liqo.Actions())+len(core.Actions()), "NewAPIServer starts nothing")
 	own.Start(t.Context().Done())
 	done := make(chan error, 1)
@@ -84,8 +80,8 @@ func TestAPIServer(t *testing.T) {
 	becomes("192.0.2.2 [{TCP 443}]")
 }
 
-// apiServerRig is an APIServer with caches that the test fills.
-func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) *APIServer {
+// apiServerRig is an APIServer with caches that the test fills, or starts.
+func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) (*APIServer, externalversions.SharedInformerFactory) {
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
 	a := NewAPIServer(IPConfig{
@@ -93,14 +89,14 @@ func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) 
 		Kube: core, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), IPs: own.IPAM().V1alpha1().IPs(),
 	})
 	require.NoError(t, a.cfg.VirtualNodes.Informer().GetIndexer().Add(milanNode()))
-	return a
+	return a, own
 }
 
 // TestAPIServerStaleCaches: nothing is created while there is no Service, and a second creation does no harm.
 func TestAPIServerStaleCaches(t *testing.T) {
 	t.Parallel()
 	liqo, core := fake.NewSimpleClientset(), corefake.NewClientset()
-	a := apiServerRig(t, liqo, core)
+	a, _ := apiServerRig(t, liqo, core)
 	key := loop.Key{Namespace: tenant, Name: "milan-2"}
 	sync := func() ([]string, error) {
 		liqo.ClearActions()
@@ -227,7 +223,7 @@ func TestAPIServerWithoutIPAM(t *testing.T) {
 				ip.Labels = nil
 			}
 			liqo := fake.NewSimpleClientset(ip)
-			a := apiServerRig(t, liqo, corefake.NewClientset())
+			a, _ := apiServerRig(t, liqo, corefake.NewClientset())
 			a.cfg.Off, a.cfg.NoIPAM = true, tc.noIPAM
 			require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(ip))
 			if tc.gone {

@@ -258,8 +258,7 @@ func TestRefusedClaims(t *testing.T) {
 			virtual := testNode("milan", "10.60.0.7")
 			virtual.Labels = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
 			b.nodes = append(b.nodes, testNode("n1", "192.168.0.11", "10.9.1.0/24"), virtual)
-			b.peer("milan")
-			b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
+			b.meets()
 			r := b.replica()
 			r.settle("milan")
 			b.grant("milan", "10.71.0.0/16", "10.71.0.0/16")
@@ -293,9 +292,7 @@ func TestViewIsLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			r := b.connected()
+			b, r := connected(t)
 			lose(b)
 			r.settle("milan")
 			require.Nil(t, b.connection("milan"))
@@ -317,9 +314,7 @@ func TestBadAnswersAreNamed(t *testing.T) {
 
 // A peer gets no range and no key that the Connection of another peer has.
 func TestPeersDoNotShare(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.connected()
+	b, _ := connected(t)
 	b.peer("paris")
 	b.says("paris", "10.244.0.0/16", "10.72.0.0/16", 11)
 	r := b.replica()
@@ -388,9 +383,7 @@ func TestAClaimedKeyKeepsNobodyOut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			r := b.connected()
+			b, r := connected(t)
 			b.edit(b.theirs("milan"), claim)
 			r.settle("milan")
 			require.NotNil(t, holder(b.connection("milan").Spec.Gateways, public), "nobody else has it")

@@ -286,19 +286,16 @@ func play(t *testing.T, seed uint64, deletes bool) {
 }
 
 // TestTwoAllocators: two at once, with caches of any age, interrupted at any request: one dies between two writes, loses an
-// answer, finds the record changed, or acts on a claim that is gone.
+// answer, finds the record changed, or acts on a claim that is gone. Then somebody deletes the record now and then, too.
 func TestTwoAllocators(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(dramas()) {
-		play(t, seed, false)
-	}
-}
-
-// TestTwoAllocatorsAndNoRecord: and somebody deletes the record now and then.
-func TestTwoAllocatorsAndNoRecord(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(dramas()) {
-		play(t, 1_000_000+seed, true)
+	for _, deletes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("deletions %t", deletes), func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(dramas()) {
+				play(t, seed, deletes)
+			}
+		})
 	}
 }
 

@@ -156,9 +156,7 @@ func TestStandingBefore(t *testing.T) {
 
 // TestOff: where the fabric is switched off, what was made goes, and nothing new comes.
 func TestOff(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.connected()
+	b, _ := connected(t)
 	require.NotNil(t, b.mine("milan"))
 	require.NotNil(t, b.connection("milan"))
 	off := b.replica()
