@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -199,6 +200,7 @@ func TestHeadIsRead(t *testing.T) {
 		"no numbers":                {informers, "b49", 200, 200, []string{"limit=1"}},
 		"no right to list":          {informers, "49", 403, 200, []string{"limit=1"}},
 		"the server is away":        {informers, "49", 503, 0, []string{"limit=1"}},
+		"it was away before":        {informers, "", 0, 0, nil},
 		"the watch is of one name":  {informers + "&fieldSelector=metadata.name%3Da", "60", 200, 200, []string{"fieldSelector=metadata.name%3Da&limit=1"}},
 		"other selectors cost more": {informers + "&fieldSelector=spec.nodeName%3Da&labelSelector=b", "60", 200, 200, []string{"limit=1"}},
 		"the watch lists":           {informers + "&sendInitialEvents=true", "49", 200, 200, nil},
@@ -208,6 +210,9 @@ func TestHeadIsRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var reads []string
 			h := &headed{heads: newHeads(zap.NewNop(), nil), wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
+				if c.code == 0 {
+					return nil, errors.New("status 503")
+				}
 				if isWatch(req) {
 					return jsonAnswer(200, ""), nil
 				}

@@ -379,6 +379,10 @@ func TestFirstByteIsBounded(t *testing.T) {
 	_, err = conn.Read(make([]byte, 1))
 	require.NoError(t, err)
 	require.True(t, conn.(*greeted).heard.Load())
+
+	require.NoError(t, listener.Close())
+	_, err = (&dialer{}).dial(t.Context(), "tcp", listener.Addr().String())
+	require.Error(t, err, "nobody listens")
 }
 
 func TestHTTP2PingsLeaveTheUsersChoice(t *testing.T) {
