@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,7 +17,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestListenersAreToldInOrder: a listener may subscribe another one, which hears of what comes later.
+// TestListenersAreToldInOrder: a listener may subscribe another one, which hears of what comes later. None is lost
+// when several subscribe at the same time.
 func TestListenersAreToldInOrder(t *testing.T) {
 	var l Listeners[string]
 	l.Tell("nobody listens")
@@ -32,6 +34,19 @@ func TestListenersAreToldInOrder(t *testing.T) {
 	require.Equal(t, []string{"a x", "b x"}, got)
 	l.Tell("y")
 	require.Equal(t, []string{"a x", "b x", "a y", "b y", "c y"}, got)
+
+	var calls atomic.Int64
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			for range 500 {
+				l.Subscribe(func(string) { calls.Add(1) })
+			}
+		})
+	}
+	all.Wait()
+	l.Tell("z")
+	require.EqualValues(t, 10000, calls.Load())
 }
 
 func TestSignalsAreOne(t *testing.T) {

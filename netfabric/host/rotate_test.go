@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -80,12 +79,9 @@ func (m *memoryKeys) Promote(context.Context) error {
 // rotating is a gateway with number 1, which has read its keys, and does not run.
 func rotating(t *testing.T, a *apis, store KeyStore, clk clock.WithTicker, age time.Duration) *GatewayHost {
 	t.Helper()
-	announcer, err := NewAnnouncer(AnnounceConfig{
-		Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-a", Number: 1, Duration: time.Hour, RetryPeriod: time.Second, Clock: clk, Log: zap.NewNop(),
-	})
-	require.NoError(t, err)
-	require.NoError(t, announcer.step(t.Context()))
-	cfg := fakeGateway(a, announcer, store)
+	one := announcer(t, a.kube, clk, "gw-a", 1)
+	require.NoError(t, one.step(t.Context()))
+	cfg := fakeGateway(a, one, store)
 	cfg.KeyAge, cfg.Timing, cfg.Clock = age, testTiming, clk
 	g := NewGateway(cfg)
 	require.NoError(t, g.readKeys(t.Context()))
