@@ -71,7 +71,6 @@ func TestPod(t *testing.T) {
 		want     []term
 	}{
 		"Remote":                                          {remote, nil, nil, []term{exprs(virtual)}},
-		"Remote, field in selector":                       {remote, []term{{MatchFields: []req{field}}}, []term{exprs(zone)}, []term{{MatchExpressions: []req{zone, virtual}, MatchFields: []req{field}}}},
 		"Remote, product":                                 {remote, []term{exprs(region), exprs(in("gpu", "x"))}, []term{exprs(zone), {MatchFields: []req{field}}}, []term{exprs(zone, region, virtual), exprs(zone, in("gpu", "x"), virtual), {MatchExpressions: []req{region, virtual}, MatchFields: []req{field}}, {MatchExpressions: []req{in("gpu", "x"), virtual}, MatchFields: []req{field}}}},
 		"Remote, own says it already":                     {remote, nil, []term{exprs(zone, virtual)}, []term{exprs(zone, virtual)}},
 		"Remote, own term matches nothing":                {remote, nil, []term{{}}, []term{{}}},
@@ -102,23 +101,21 @@ func TestPod(t *testing.T) {
 
 func TestPodsThatAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	liqo, gvisor := "liqo", "gvisor"
+	liqo := "liqo"
 	cases := map[string]struct {
 		strategy offloadingv1beta1.PodOffloadingStrategy
 		pod      corev1.Pod
 		changed  bool
 	}{
-		"Local":                         {local, corev1.Pod{}, false},
-		"Local, another class":          {local, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &gvisor}}, false},
-		"Local, class liqo":             {local, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, true},
-		"LocalAndRemote, class liqo":    {localAndRemote, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, true},
-		"Remote, has a node":            {remote, corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}, false},
-		"Remote, mirror":                {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}}}, false},
-		"Remote, of a DaemonSet":        {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}}, false},
-		"Remote, of another cluster":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}, false},
-		"Remote, of a ReplicaSet":       {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet"}}}}, true},
-		"class liqo, of a DaemonSet":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}, Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, false},
-		"LocalAndRemote, another class": {localAndRemote, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &gvisor}}, true},
+		"Local":                      {local, corev1.Pod{}, false},
+		"Local, class liqo":          {local, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, true},
+		"LocalAndRemote, class liqo": {localAndRemote, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, true},
+		"Remote, has a node":         {remote, corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}, false},
+		"Remote, mirror":             {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}}}, false},
+		"Remote, of a DaemonSet":     {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}}, false},
+		"Remote, of another cluster": {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}, false},
+		"Remote, of a ReplicaSet":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet"}}}}, true},
+		"class liqo, of a DaemonSet": {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}, Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -228,11 +225,9 @@ func randomNode(r *rand.Rand) *corev1.Node {
 
 func TestPatch(t *testing.T) {
 	t.Parallel()
-	preferred := []corev1.PreferredSchedulingTerm{{Weight: 1}}
 	pods := map[string]*corev1.Pod{
 		"tolerations":  {Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "k"}}}},
 		"pod affinity": {Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}}},
-		"preferred":    {Spec: corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}}},
 	}
 	for name, pod := range pods {
 		t.Run(name, func(t *testing.T) {
@@ -307,12 +302,10 @@ func TestOnNode(t *testing.T) {
 	}{
 		"a node of this cluster":       {node: own, strategy: remote},
 		"remote":                       {node: milan, strategy: remote, want: []corev1.Toleration{toleration()}},
-		"here or there":                {node: milan, strategy: localAndRemote, want: []corev1.Toleration{toleration()}},
 		"selected":                     {node: milan, strategy: remote, selector: []term{exprs(in("region", "eu"))}, want: []corev1.Toleration{toleration()}},
 		"not selected":                 {node: milan, strategy: remote, selector: []term{exprs(in("region", "us"))}, refused: "virtual node milan, but the clusterSelector"},
 		"not offloaded":                {node: milan, strategy: local, refused: "podOffloadingStrategy Local"},
 		"not selected, it tolerates":   {node: milan, have: everything, strategy: remote, selector: []term{exprs(in("region", "us"))}, want: everything},
-		"not offloaded, it tolerates":  {node: milan, have: everything, strategy: local, want: everything},
 		"a selector of nothing at all": {node: milan, strategy: remote, selector: []term{{}}, refused: "clusterSelector"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +351,6 @@ func TestKeepOnLoss(t *testing.T) {
 		"a pod that may not leave":      {have: usual},
 		"a pod with a node":             {have: join(usual, virtual), node: "milan"},
 		"the usual ones":                {have: join(usual, virtual), want: join(given, usual, virtual)},
-		"none but the virtual node's":   {have: join(virtual), want: join(given, virtual)},
 		"with annotations of its own":   {have: join(virtual), want: join(given, virtual), annotations: map[string]string{"a": "b"}},
 		"already kept":                  {have: join(given, virtual)},
 		"one of the two is kept":        {have: join(given[0], usual[1], virtual), want: join(given, given[0], usual[1], virtual)},
@@ -387,17 +379,6 @@ func TestKeepOnLoss(t *testing.T) {
 	}
 }
 
-// TestKeepAfterOffload: what both change is one patch.
-func TestKeepAfterOffload(t *testing.T) {
-	t.Parallel()
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "own", Operator: corev1.TolerationOpExists}}}}
-	want, err := Offload(pod, remote, corev1.NodeSelector{})
-	require.NoError(t, err)
-	want = KeepOnLoss(want)
-	requirePatch(t, pod, want)
-	require.Len(t, want.Spec.Tolerations, 4)
-}
-
 func TestOnOwnNodesOnly(t *testing.T) {
 	t.Parallel()
 	class := func(name, provisioner string) *storagev1.StorageClass {
@@ -423,9 +404,7 @@ func TestOnOwnNodesOnly(t *testing.T) {
 	}{
 		"the default class":                    {classes: all, want: own},
 		"no default class":                     {classes: all[1:], want: own},
-		"a class of this cluster":              {class: new("local-path"), classes: all, want: own},
 		"a class of this cluster, bound":       {class: new("local-path"), bound: true, classes: all, want: own},
-		"volumes that people make":             {class: new("static"), classes: all, want: own},
 		"no class":                             {class: new(""), classes: all, want: own},
 		"the virtual class":                    {class: new("liqo"), classes: all, want: elsewhere},
 		"the virtual class, bound":             {class: new("liqo"), bound: true, classes: all, want: elsewhere},
@@ -524,7 +503,6 @@ func TestAsksForVirtualNodes(t *testing.T) {
 		"a selector":       {selects, true},
 		"an affinity":      {bound([]term{exprs(zone, virtual)}), true},
 		"one of two terms": {bound([]term{exprs(virtual), exprs(zone)}), false},
-		"another label":    {bound([]term{exprs(zone)}), false},
 		"no virtual node":  {bound([]term{exprs(notIn("liqo.io/type", "virtual-node"))}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -546,7 +524,6 @@ func TestDefaultStorageClass(t *testing.T) {
 		classes []*storagev1.StorageClass
 		want    string
 	}{
-		"none":                  {},
 		"none is the default":   {classes: []*storagev1.StorageClass{class("a", 0)}},
 		"one":                   {classes: []*storagev1.StorageClass{class("a", 0), class("b", 0, defaultClassAnnotation)}, want: "b"},
 		"by the former key":     {classes: []*storagev1.StorageClass{class("a", 0, betaDefaultClassAnnotation)}, want: "a"},
