@@ -194,7 +194,6 @@ func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
 		reads    int
 	}{
 		"no volumes":                      {want: either},
-		"no claim":                        {volumes: []corev1.Volume{{Name: "x"}}, want: either},
 		"of own nodes":                    {volumes: []corev1.Volume{mounts("own")}, want: own, reads: 1},
 		"of the virtual class":            {volumes: []corev1.Volume{mounts("lent")}, want: either, storage: true, reads: 1},
 		"of both":                         {volumes: []corev1.Volume{mounts("lent"), mounts("own")}, want: own, reads: 2},
@@ -208,7 +207,6 @@ func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
 		"Remote":                          {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own")}, want: virtual, reads: 1},
 		"Remote, of the virtual class":    {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("lent")}, want: virtual, storage: true, reads: 1},
 		"Remote, of both":                 {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own"), mounts("lent")}, want: virtual, storage: true, reads: 2},
-		"Local":                           {strategy: offloadingv1beta1.PodsLocal, volumes: []corev1.Volume{mounts("own")}, reads: 1},
 		"its author knows":                {selects: map[string]string{"liqo.io/type": "virtual-node"}, volumes: []corev1.Volume{mounts("own")}, want: either, reads: 1},
 		"class liqo":                      {class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("own")}, want: virtual, reads: 1},
 		"class liqo, of the virtual one":  {strategy: offloadingv1beta1.PodsLocal, class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("lent")}, want: virtual, storage: true, reads: 1},
