@@ -80,7 +80,6 @@ func TestApprover(t *testing.T) {
 		event    string
 	}{
 		"its own pod's address":    {kube: objects(vkubeletPod()), approved: true},
-		"before the Node exists":   {kube: objects(vkubeletPod()), approved: true},
 		"with its Node":            {kube: objects(vkubeletPod(), ourNode(corev1.ConditionTrue)), approved: true},
 		"the address of the spec":  {template: at("192.0.2.1"), vn: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.NodeAddress = "192.0.2.1" }, approved: true},
 		"no pod yet":               {again: true, event: "10.0.0.7"},

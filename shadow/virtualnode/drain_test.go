@@ -226,8 +226,8 @@ func TestDeletion(t *testing.T) {
 	}, writes)
 	for _, a := range r.kube.Actions() {
 		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
-			require.NotNil(t, d.DeleteOptions.Preconditions, describe(a))
-			require.NotNil(t, d.DeleteOptions.Preconditions.UID, describe(a))
+			require.NotNil(t, d.DeleteOptions.Preconditions, d.Name)
+			require.NotNil(t, d.DeleteOptions.Preconditions.UID, d.Name)
 		}
 	}
 	r.requireGone(t)

@@ -1,7 +1,6 @@
 package virtualnode
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -41,25 +40,15 @@ func keeping(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.N
 		NodeSettings:  NodeSettings{Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250, Grace: 2 * time.Second},
 		LeaseDuration: 40 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	core.Start(ctx.Done())
-	own.Start(ctx.Done())
-	done := make(chan error)
-	go func() { done <- b.keeper.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	core.Start(t.Context().Done())
+	own.Start(t.Context().Done())
+	kubetest.Run(t, b.keeper.Run)
 	return b
 }
 
 func (b *bench) node(t *testing.T) *corev1.Node {
 	t.Helper()
-	n, err := b.client.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-	if err != nil {
-		return nil
-	}
-	return n
+	return kubetest.Find(t, b.client.CoreV1().Nodes(), "milan")
 }
 
 func eventually(t *testing.T, cond func() bool, what string) {

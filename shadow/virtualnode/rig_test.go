@@ -21,6 +21,7 @@ import (
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -151,40 +152,18 @@ func (r *rig) try(t *testing.T, key loop.Key) (writes []string, again bool, err 
 	if err != nil && strings.HasPrefix(err.Error(), "again in") {
 		again, err = true, nil
 	}
-	for _, a := range append(r.kube.Actions(), r.liqo.Actions()...) {
-		if verb := a.GetVerb(); verb == "get" || verb == "list" || verb == "watch" {
-			continue
+	for _, client := range []kubetest.Recorder{r.kube, r.liqo} {
+		for _, write := range kubetest.TakeWrites(kept{client}) {
+			writes = append(writes, strings.Join(strings.Fields(write)[:3], " "))
 		}
-		writes = append(writes, describe(a))
 	}
 	return writes, again, err
 }
 
-func describe(a clienttesting.Action) string {
-	words := []string{a.GetVerb(), a.GetResource().Resource}
-	if s := a.GetSubresource(); s != "" {
-		words[1] += "/" + s
-	}
-	name := ""
-	switch a := a.(type) {
-	case clienttesting.CreateActionImpl:
-		if m, ok := a.GetObject().(metav1.Object); ok {
-			name = m.GetName()
-		}
-	case clienttesting.UpdateActionImpl:
-		if m, ok := a.GetObject().(metav1.Object); ok {
-			name = m.GetName()
-		}
-	case clienttesting.DeleteActionImpl:
-		name = a.GetName()
-	case clienttesting.PatchActionImpl:
-		name = a.GetName()
-	}
-	if ns := a.GetNamespace(); ns != "" {
-		name = ns + "/" + name
-	}
-	return strings.Join(append(words, name), " ")
-}
+// kept is a client whose record of requests stays.
+type kept struct{ kubetest.Recorder }
+
+func (kept) ClearActions() {}
 
 // settle fills the caches from the fake API servers.
 func (r *rig) settle(t *testing.T) {
