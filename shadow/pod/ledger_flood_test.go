@@ -88,13 +88,6 @@ func TestAFloodCostsNoSteps(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatFitsIsWoken: 1000 asks wait. Room for three wakes three.
-func TestOnlyWhatFitsIsWoken(t *testing.T) {
-	b, _ := flooded(t, 1000, same)
-	full := b.small("full", "94")
-	require.Equal(t, []loop.Key{named("w-00000"), named("w-00001"), named("w-00002")}, b.wakes(func() { b.Seen(full) }))
-}
-
 // TestAPassContinues: a pass over more different asks than glance reserves room for all that
 // fit. The event looks at the first ones, and the loop of the consumers at the others.
 func TestAPassContinues(t *testing.T) {

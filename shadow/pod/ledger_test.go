@@ -80,15 +80,6 @@ func (l *Ledger) limit(consumer, n string) {
 	l.quotaChanged(q)
 }
 
-func (l *Ledger) unlimited(consumer string) {
-	for _, obj := range l.cfg.Quotas.GetIndexer().List() {
-		if q := obj.(*offloadingv1beta1.Quota); q.Namespace == corev1beta1.TenantNamespace(consumer) {
-			_ = l.cfg.Quotas.GetIndexer().Delete(q)
-			l.quotaChanged(q)
-		}
-	}
-}
-
 func named(name string) loop.Key { return loop.Key{Namespace: testNamespace, Name: name} }
 
 // asks returns the ask for a pod with n CPUs whose ShadowPod has the given age.
@@ -379,7 +370,10 @@ func TestLedgerTerm(t *testing.T) {
 	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, b.admits(asks("b", "1m", 0)).Reason)
 	b.Gone(stale, "")
 	require.Equal(t, "601m", b.used(), "its room is free, and b has some of it")
-	b.unlimited(origin)
+	for _, obj := range b.cfg.Quotas.GetIndexer().List() {
+		require.NoError(t, b.cfg.Quotas.GetIndexer().Delete(obj))
+	}
+	b.quotaChanged(&offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(origin)}})
 	require.Empty(t, b.admits(asks("c", "1k", 0)).Reason, "without a Quota nothing is bounded")
 }
 

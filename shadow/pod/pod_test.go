@@ -369,10 +369,8 @@ func TestPodsWithoutShadowPodGo(t *testing.T) {
 		pod    []podMod
 		gone   bool
 	}{
-		"Always, running":   {always, nil, false},
-		"Never, running":    {never, nil, false},
-		"Never, ended":      {never, []podMod{exited(0, 0)}, true},
-		"Never, not placed": {never, []podMod{unscheduled}, true},
+		"Always, running": {always, nil, false},
+		"Never, ended":    {never, []podMod{exited(0, 0)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil, podOf(newShadow(tc.policy), tc.pod...))

@@ -103,18 +103,6 @@ func TestRefusalIsNotRetriedBeforeItsTime(t *testing.T) {
 	require.Equal(t, createWrite, r.writes[2], "a new spec is tried at once")
 }
 
-func TestRefusedByHarden(t *testing.T) {
-	r := newRig(t, newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = true }))
-	r.harden = noHostNetwork
-	r.settle()
-	require.Equal(t, offloadingv1beta1.ReasonPodRefused, r.enforced().Reason)
-	require.Equal(t, []string{statusWrite}, r.writes)
-	r.changeShadow(func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = false; s.Generation++ })
-	r.settle()
-	require.NotNil(t, r.pod())
-	require.Nil(t, r.enforced())
-}
-
 func TestServerErrorsAreRetriedAndNotShown(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	for _, err := range []error{

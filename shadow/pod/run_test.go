@@ -154,27 +154,23 @@ func TestRunOfAConsumerThatFloods(t *testing.T) {
 		shadowIn(testNamespace, origin, fmt.Sprintf("flood-%d", i))
 	}
 	shadowIn(quiet, quiet, "wanted")
-	ctx, cancel := context.WithCancel(t.Context())
 	var held atomic.Int64
 	e := started(t, core, liqod, func(c *Config) {
 		c.Harden = func(consumer string, _ *corev1.PodSpec) error {
 			if consumer == origin {
 				held.Add(1)
-				<-ctx.Done()
+				<-t.Context().Done()
 			}
 			return nil
 		}
 	})
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx, 4) }()
+	kubetest.Run(t, func(ctx context.Context) error { return e.Run(ctx, 4) })
 	require.Eventually(t, func() bool { return held.Load() == 4 }, time.Minute, 5*time.Millisecond, "it has its workers")
 	require.Eventually(t, func() bool {
 		_, err := core.CoreV1().Pods(quiet).Get(t.Context(), "wanted", metav1.GetOptions{})
 		return err == nil
 	}, time.Minute, 5*time.Millisecond)
 	require.EqualValues(t, 4, held.Load(), "and no more")
-	cancel()
-	require.NoError(t, <-done)
 }
 
 // TestKeysBelongToConsumers: the keys of a consumer take turns with those of others, also
