@@ -170,9 +170,6 @@ func TestRepaired(t *testing.T) {
 		want []string
 	}{
 		"endpoints": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, []string{"update"}},
-		"readiness": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }, []string{"update"}},
-		"ports":     {func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, []string{"update"}},
-		"label":     {func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }, []string{"update"}},
 		"record":    {func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AppliedAnnotation) }, []string{"update"}},
 		// The informer's selector no longer matches it, so it is found by its name.
 		"managed-by": {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" }, []string{"create", "update"}},
