@@ -26,8 +26,6 @@ func TestContainerStatuses(t *testing.T) {
 		want        corev1.ContainerStatus
 		before      int32 // in pods of earlier ShadowPods
 	}{
-		"restarted there":                    {always, running("web", 0), running("web", 2), 0, false, running("web", 2), 0},
-		"earlier pods count":                 {always, running("web", 4), running("web", 1), 5, false, running("web", 6), 0},
 		"pods of earlier ShadowPods count":   {always, running("web", 4), running("web", 1), 5, false, running("web", 9), 3},
 		"counts never fall":                  {always, running("web", 4), running("web", 0), 0, false, running("web", 4), 0},
 		"made again, Always":                 {always, terminated("web", 0, 0), waiting("web"), 0, false, waiting("web"), 0},
@@ -129,10 +127,6 @@ func TestContainersThatMayRestart(t *testing.T) {
 		code      int32
 		want      bool
 	}{
-		"pod Always":                    {pod: "Always", code: 0, want: true},
-		"pod Never":                     {pod: "Never", code: 1, want: false},
-		"pod OnFailure 0":               {pod: "OnFailure", code: 0, want: false},
-		"pod OnFailure 1":               {pod: "OnFailure", code: 1, want: true},
 		"sidecar of a Never pod":        {pod: "Never", container: corev1.Container{RestartPolicy: policy("Always")}, want: true},
 		"Never container, Always pod":   {pod: "Always", container: corev1.Container{RestartPolicy: policy("Never")}, code: 1, want: false},
 		"rule for the code":             {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, in, 42)}, code: 42, want: true},

@@ -145,7 +145,6 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 		local func(*discoveryv1.EndpointSlice)
 		want  bool
 	}{
-		"any":               {func(*discoveryv1.EndpointSlice) {}, true},
 		"without a Service": {func(s *discoveryv1.EndpointSlice) { s.Labels = nil }, true},
 		"empty":             {func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }, false},
 		"all in the provider": {func(s *discoveryv1.EndpointSlice) {
@@ -188,14 +187,6 @@ func TestExternalAddresses(t *testing.T) {
 	}
 	require.Equal(t, []string{"10.1.0.1", "10.70.0.17", "192.168.0.7"}, addresses)
 	require.Equal(t, "192.168.0.7", local.Endpoints[1].Addresses[0], "the argument is not changed")
-}
-
-func TestEndpointSliceOfNames(t *testing.T) {
-	local := slice(endpoint("web.example.org", "rome-1"))
-	local.AddressType = discoveryv1.AddressTypeFQDN
-	got := EndpointSlice(local, objectOptions(), place, nil)
-	require.Equal(t, discoveryv1.AddressTypeFQDN, got.Spec.Template.AddressType)
-	require.Equal(t, []string{"web.example.org"}, got.Spec.Template.Endpoints[0].Addresses)
 }
 
 func TestReplacesEndpointSlice(t *testing.T) {

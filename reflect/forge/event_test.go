@@ -199,12 +199,10 @@ func TestEventState(t *testing.T) {
 	}{
 		"the same":                     {remoteEvent(), remoteEvent(), false},
 		"once more":                    {remoteEvent(), remoteEvent(again), true},
-		"older":                        {remoteEvent(again), remoteEvent(), false},
 		"twice within a second":        {remoteEvent(), remoteEvent(func(e *corev1.Event) { e.Count++ }), true},
 		"another text":                 {remoteEvent(), remoteEvent(func(e *corev1.Event) { e.Message = "x" }), true},
 		"another text, but older":      {remoteEvent(again), remoteEvent(func(e *corev1.Event) { e.Message = "x" }), false},
 		"another resource version":     {remoteEvent(), remoteEvent(func(e *corev1.Event) { e.ResourceVersion = "99" }), false},
-		"the same series":              {remoteEvent(series), remoteEvent(series), false},
 		"a series goes on":             {remoteEvent(series), remoteEvent(series, func(e *corev1.Event) { e.Series.Count++ }), true},
 		"a series begins":              {remoteEvent(series, func(e *corev1.Event) { e.Series = nil }), remoteEvent(series), true},
 		"a series goes on, seen later": {remoteEvent(series), remoteEvent(series, func(e *corev1.Event) { e.Series.LastObservedTime = metav1.NewMicroTime(noon.Add(time.Hour)) }), true},

@@ -50,10 +50,7 @@ func TestIngressClass(t *testing.T) {
 		offered           []Class
 		want              string
 	}{
-		"left to the provider":             {"nginx", "", nil, ""},
 		"left to the provider, annotation": {"", "nginx", nil, ""},
-		"none":                             {"", "", []Class{{Name: "nginx"}}, ""},
-		"offered":                          {"nginx", "", []Class{{Name: "nginx"}}, "nginx"},
 		"offered, annotation":              {"", "nginx", []Class{{Name: "nginx"}}, "nginx"},
 		"the field is stronger":            {"nginx", "old", []Class{{Name: "nginx"}, {Name: "old"}}, "nginx"},
 		"default":                          {"nginx", "", []Class{{Name: "traefik", Default: true}}, "traefik"},
@@ -127,7 +124,6 @@ func TestRemoteClass(t *testing.T) {
 	}{
 		"nothing offered":        {"a", nil, ""},
 		"offered":                {"a", offer, "a"},
-		"offered after others":   {"c", offer, "c"},
 		"not offered":            {"x", offer, "b"},
 		"none":                   {"", offer, "b"},
 		"no default":             {"x", offer[:1], ""},

@@ -173,19 +173,10 @@ func TestService(t *testing.T) {
 			local: func(s *corev1.Service) { s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = &requireDual, both },
 			want:  func(s *corev1.ServiceSpec) { s.IPFamilyPolicy, s.IPFamilies = &requireDual, both },
 		},
-		"class, nothing offered": {
-			local: func(s *corev1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = "LoadBalancer", new("x") },
-			want:  func(s *corev1.ServiceSpec) { s.Type = "LoadBalancer" },
-		},
 		"class, offered": {
 			local: func(s *corev1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = "LoadBalancer", new("x") },
 			offer: []Class{{Name: "d", Default: true}, {Name: "x"}},
 			want:  func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = "LoadBalancer", new("x") },
-		},
-		"class, default": {
-			local: func(s *corev1.Service) { s.Spec.Type = "LoadBalancer" },
-			offer: []Class{{Name: "x"}, {Name: "d", Default: true}},
-			want:  func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = "LoadBalancer", new("d") },
 		},
 		"class, not a load balancer": {
 			local: func(s *corev1.Service) { s.Spec.Type = "NodePort" },
@@ -230,14 +221,13 @@ func TestMergeService(t *testing.T) {
 			onNodes(ports{{Name: "b", Port: 81}, {Name: "a", Port: 8080}, {Name: "c", Port: 82}}...),
 			onNodes(ports{{Name: "b", Port: 81, NodePort: 30081}, {Name: "a", Port: 8080, NodePort: 30080}, {Name: "c", Port: 82}}...),
 		},
-		"forced node ports are taken":                  {onNodes(pinned), onNodes(corev1.ServicePort{Port: 80, NodePort: 30099}), onNodes(corev1.ServicePort{Port: 80, NodePort: 30099})},
-		"no node ports where the type has none":        {onNodes(pinned), s{Type: "ClusterIP", Ports: ports{http}}, s{Type: "ClusterIP", Ports: ports{http}}},
-		"none where the load balancer wants none":      {onNodes(pinned), noNodePorts, noNodePorts},
-		"a target that was filled in":                  {onNodes(target), onNodes(http), onNodes(target)},
-		"a target that was filled in for another port": {onNodes(target), onNodes(corev1.ServicePort{Port: 81}), onNodes(corev1.ServicePort{Port: 81})},
-		"ports are removed":                            {onNodes(http), onNodes(), onNodes()},
-		"becomes headless after ExternalName":          {s{Type: "ExternalName", ExternalName: "x"}, headless, headless},
-		"addresses stay":                               {addresses, s{}, addresses},
+		"forced node ports are taken":                                                 {onNodes(pinned), onNodes(corev1.ServicePort{Port: 80, NodePort: 30099}), onNodes(corev1.ServicePort{Port: 80, NodePort: 30099})},
+		"no node ports where the type has none":                                       {onNodes(pinned), s{Type: "ClusterIP", Ports: ports{http}}, s{Type: "ClusterIP", Ports: ports{http}}},
+		"none where the load balancer wants none":                                     {onNodes(pinned), noNodePorts, noNodePorts},
+		"a target that was filled in":                                                 {onNodes(target), onNodes(http), onNodes(target)},
+		"a target that was filled in for another port":                                {onNodes(target), onNodes(corev1.ServicePort{Port: 81}), onNodes(corev1.ServicePort{Port: 81})},
+		"becomes headless after ExternalName":                                         {s{Type: "ExternalName", ExternalName: "x"}, headless, headless},
+		"addresses stay":                                                              {addresses, s{}, addresses},
 		"a policy for traffic from outside, which external IPs of the provider bring": {open, ordinary, open},
 		"no traffic from outside any more":                                            {s{Type: "NodePort", ExternalTrafficPolicy: "Local"}, ordinary, ordinary},
 		"affinity ends":                                                               {s{SessionAffinity: "ClientIP", SessionAffinityConfig: affinity}, none, none},
@@ -299,7 +289,6 @@ func TestReplacesService(t *testing.T) {
 		have, want corev1.ServiceSpec
 		replaces   bool
 	}{
-		"equal":                      {corev1.ServiceSpec{ClusterIP: "10.2.0.1"}, corev1.ServiceSpec{}, false},
 		"becomes headless":           {corev1.ServiceSpec{ClusterIP: "10.2.0.1"}, corev1.ServiceSpec{ClusterIP: "None"}, true},
 		"is no longer headless":      {corev1.ServiceSpec{ClusterIP: "None"}, corev1.ServiceSpec{}, true},
 		"headless, then a name":      {corev1.ServiceSpec{ClusterIP: "None"}, corev1.ServiceSpec{Type: "ExternalName"}, false},

@@ -66,11 +66,6 @@ func TestTokens(t *testing.T) {
 		opts   func(*PodOptions)
 		want   []Token
 	}{
-		"none": {pod: podWithTokens(projected("p", corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}))},
-		"injected": {
-			pod:  podWithTokens(apiVolume()),
-			want: []Token{{ServiceAccount: "cashier", Seconds: 3600}},
-		},
 		"the default account": {
 			pod:    podWithTokens(apiVolume()),
 			change: func(p *corev1.Pod) { p.Spec.ServiceAccountName = "" },
@@ -188,27 +183,16 @@ func TestCarriedVolumes(t *testing.T) {
 }
 
 func TestTokensThatStayAtHome(t *testing.T) {
-	for name, tc := range map[string]struct {
-		pod  *corev1.Pod
-		opts PodOptions
-	}{
-		"switched off": {podWithTokens(apiVolume(), projected("p", tokenOf("vault", nil, "t"))), PodOptions{}},
-		"disabled": {func() *corev1.Pod {
-			p := podWithTokens(apiVolume(), projected("p", tokenOf("vault", nil, "t")))
-			p.Annotations = map[string]string{"liqo.io/api-server-support": "disabled"}
-			return p
-		}(), func() PodOptions { o := withAPI(); o.API.Host, o.API.Port = "192.0.2.1", "6443"; return o }()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			shadow, err := ShadowPod(tc.pod, tc.opts)
-			require.NoError(t, err)
-			require.Len(t, shadow.Spec.Pod.Volumes, 1)
-			require.Empty(t, shadow.Spec.Pod.Volumes[0].Projected.Sources)
-			require.Len(t, shadow.Spec.Pod.Containers[0].VolumeMounts, 1)
-			require.Empty(t, shadow.Spec.Pod.Containers[0].Env)
-			require.Empty(t, shadow.Spec.Pod.HostAliases)
-		})
-	}
+	pod, o := podWithTokens(apiVolume(), projected("p", tokenOf("vault", nil, "t"))), withAPI()
+	pod.Annotations = map[string]string{"liqo.io/api-server-support": "disabled"}
+	o.API.Host, o.API.Port = "192.0.2.1", "6443"
+	shadow, err := ShadowPod(pod, o)
+	require.NoError(t, err)
+	require.Len(t, shadow.Spec.Pod.Volumes, 1)
+	require.Empty(t, shadow.Spec.Pod.Volumes[0].Projected.Sources)
+	require.Len(t, shadow.Spec.Pod.Containers[0].VolumeMounts, 1)
+	require.Empty(t, shadow.Spec.Pod.Containers[0].Env)
+	require.Empty(t, shadow.Spec.Pod.HostAliases)
 }
 
 func TestAPIServerEnvironment(t *testing.T) {
@@ -230,10 +214,8 @@ func TestAPIServerEnvironment(t *testing.T) {
 		aliases    []corev1.HostAlias
 	}{
 		"not known":       {},
-		"an address":      {host: "192.0.2.1", port: "6443", env: leads("kubernetes.default", "6443"), aliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: names}}},
 		"of the Service":  {host: "10.96.0.1", port: "443", service: true, env: leads("10.96.0.1", "443")},
 		"an IPv6 address": {host: "2001:db8::1", port: "443", env: leads("kubernetes.default", "443"), aliases: []corev1.HostAlias{{IP: "2001:db8::1", Hostnames: names}}},
-		"a name":          {host: "api.rome.example", port: "443", env: leads("api.rome.example", "443")},
 		"variables of the pod's own": {
 			host: "192.0.2.1", port: "6443",
 			change: func(p *corev1.Pod) {
@@ -389,7 +371,6 @@ func TestModesOfTokens(t *testing.T) {
 		"of containers": {func(s *corev1.PodSpec) {
 			s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(7)
 		}, new(int32(0o644))},
-		"of one of them": {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = as(7) }, nil},
 		"two users": {func(s *corev1.PodSpec) {
 			s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(8)
 		}, nil},
