@@ -223,11 +223,7 @@ func TestRequestThereAndBack(t *testing.T) {
 		w.r.Changed("milan")
 		w.run()
 		copied := func() *rr {
-			r, err := n.remote.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Get(t.Context(), "milan", metav1.GetOptions{})
-			if err != nil {
-				return nil
-			}
-			return r
+			return kubetest.Find(t, n.remote.SharingV1alpha1().ResourceRequests("liqo-tenant-rome"), "milan")
 		}
 		w.settled()
 		require.Equal(t, request().Spec, copied().Spec)

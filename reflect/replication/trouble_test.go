@@ -128,8 +128,9 @@ func TestTroubleIsShown(t *testing.T) {
 						return bad.Load(), nil, forbidden(tc.verb)
 					})
 				}
-				way := w.way("2")
+				way, asked := w.way("2"), &atomic.Int32{}
 				way.Identity = func(context.Context) error {
+					asked.Add(1)
 					if bad.Load() {
 						return tc.identity
 					}
@@ -137,7 +138,11 @@ func TestTroubleIsShown(t *testing.T) {
 				}
 				w.peers.set("milan", way)
 				w.run()
-				before, _ := w.settled()
+				before, sent := w.settled()
+				require.NotZero(t, asked.Load(), "the peer is asked who it is")
+				if tc.identity != nil {
+					require.Zero(t, sent, "nothing is written to another cluster")
+				}
 				require.Contains(t, w.trouble(), "False ReplicationFailed: ")
 				require.Contains(t, w.trouble(), tc.want)
 				home, _ := w.settled()
@@ -199,22 +204,5 @@ func TestRefusedLater(t *testing.T) {
 		clk.Step(unwatchedFor)
 		require.NoError(t, p.sync(t.Context(), milanKey))
 		require.Empty(t, w.trouble(), "it was not refused again for long")
-	})
-}
-
-// TestRefusedFromTheFirst has a peer that revokes all rights before the first list.
-func TestRefusedFromTheFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
-		w.remote.PrependReactor("list", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "", errors.New("no right"))
-		})
-		asked := &atomic.Int32{}
-		way := w.way("2")
-		way.Identity = func(context.Context) error { asked.Add(1); return nil }
-		w.peers.set("milan", way)
-		w.run()
-		w.settled()
-		require.NotZero(t, asked.Load(), "the peer is asked who it is")
 	})
 }
