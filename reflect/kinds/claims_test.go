@@ -204,7 +204,6 @@ func TestVolumeIsProvisioned(t *testing.T) {
 		local   func(*corev1.PersistentVolumeClaim)
 	}{
 		"the only class":             {offered: []offloadingv1beta1.ClassOffer{fast}, class: ptr.To("fast")},
-		"the default class":          {offered: []offloadingv1beta1.ClassOffer{{StorageClassName: "slow"}, {StorageClassName: "fast", Default: true}}, class: ptr.To("fast")},
 		"the provider's own default": {offered: []offloadingv1beta1.ClassOffer{{}}},
 		"a block device":             {offered: []offloadingv1beta1.ClassOffer{fast}, class: ptr.To("fast"), local: device},
 	} {

@@ -1,7 +1,6 @@
 package kinds
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +22,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/reflect/forge"
 )
 
 // TestOutageIsOneWritePerPod: when the provider or the network to it is lost, each pod at
@@ -34,15 +32,9 @@ func TestOutageIsOneWritePerPod(t *testing.T) {
 	for i := range pods {
 		pod := localPod(running, uid(types.UID(fmt.Sprintf("local-%d", i))))
 		pod.Name = fmt.Sprintf("web-%d", i)
-		shadow, err := forge.ShadowPod(pod, forge.PodOptions{NodeName: "milan", ObjectOptions: forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}})
-		require.NoError(t, err)
-		remote := pod.DeepCopy()
-		remote.ResourceVersion, remote.Namespace, remote.Labels = "", "shop-rome", shadow.Labels
-		remote.UID = types.UID(fmt.Sprintf("remote-%d", i))
+		s.there(pod, true, running)
 		pod.Status.HostIP, pod.Status.HostIPs = "10.0.0.7", []corev1.HostIP{{IP: "10.0.0.7"}}
 		s.add(s.home.Tracker(), pod)
-		s.add(s.remoteLiqod.Tracker(), shadow)
-		s.add(s.remote.Tracker(), remote)
 	}
 	s.start(t)
 	count := func(ready corev1.ConditionStatus) (n int) {
@@ -124,18 +116,6 @@ func TestStatusPatchIsSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkOutage is what a process does for each pod of a lost provider.
-func BenchmarkOutage(b *testing.B) {
-	pod := localPod(running)
-	pod.Status.ContainerStatuses[0].ImageID, pod.Status.ContainerStatuses[0].ContainerID = "registry.example/app@sha256:0", "containerd://0"
-	now := metav1.NewTime(time.Now())
-	for b.Loop() {
-		if _, err := statusPatch(pod, forge.UnreadyStatus(pod, now)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // TestOldPodsFirst: pods that started together are written together.
 func TestOldPodsFirst(t *testing.T) {
 	at := func(namespace, name string, second int) *corev1.Pod {
@@ -169,14 +149,8 @@ func TestLossesFollowTheNamespace(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	factory := informers.NewSharedInformerFactory(home, 0)
 	losses := NewLosses(LossesConfig{Home: home, Pods: factory.Core().V1().Pods(), Namespaces: factory.Core().V1().Namespaces(), Env: loop.Env{Log: zap.NewNop()}})
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.Start(ctx.Done())
-	ended := make(chan error, 1)
-	go func() { ended <- losses.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	factory.Start(t.Context().Done())
+	kubetest.Run(t, losses.Run)
 	get := func(namespace, name string) *corev1.Pod {
 		return kubetest.Get(t, home.CoreV1().Pods(namespace), name)
 	}

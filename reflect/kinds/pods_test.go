@@ -280,20 +280,12 @@ func (s *site) there(local *corev1.Pod, pod bool, change ...func(*corev1.Pod)) {
 
 func (s *site) shadow(t *testing.T) *offloadingv1beta1.ShadowPod {
 	t.Helper()
-	sh, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		return nil
-	}
-	return sh
+	return kubetest.Find(t, s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome"), "web")
 }
 
 func (s *site) local(t *testing.T) *corev1.Pod {
 	t.Helper()
-	p, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		return nil
-	}
-	return p
+	return kubetest.Find(t, s.home.CoreV1().Pods("shop"), "web")
 }
 
 func writes(actions []clienttesting.Action) []string {

@@ -60,7 +60,6 @@ func newRealSite(t *testing.T, objects ...runtime.Object) *realSite {
 	s.server = kubetest.NewServer(s.core.Tracker(), clock.RealClock{})
 	s.core.PrependReactor("*", "*", s.server.React)
 	kubetest.WatchFromList(s.core)
-	t.Cleanup(func() { s.stop() })
 	s.start()
 	return s
 }
@@ -81,16 +80,12 @@ func (s *realSite) start() {
 		Namespace: "liqo-storage", Class: func() (string, string) { return s.class() }, Classes: factory.Storage().V1().StorageClasses(),
 		Recorder: s.events, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(s.t)},
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	factory.Start(ctx.Done())
-	volumes.Start(ctx.Done())
-	var running sync.WaitGroup
-	running.Go(func() { _ = claims.Run(ctx, 2) })
-	s.stop = sync.OnceFunc(func() {
-		cancel()
-		running.Wait()
-		factory.Shutdown()
-		volumes.Shutdown()
+	s.stop = kubetest.Run(s.t, func(ctx context.Context) error {
+		factory.Start(ctx.Done())
+		defer factory.Shutdown()
+		volumes.Start(ctx.Done())
+		defer volumes.Shutdown()
+		return claims.Run(ctx, 2)
 	})
 }
 
