@@ -202,6 +202,9 @@ func testForgedEndpoints(t *testing.T, w slicesWorld) {
 	}}
 	kubetest.Create(t, w.milan.Client().CoreV1().Nodes(), node)
 	require.NoError(t, w.setRanges(t.Context(), "0.0.0.0/0"), "an administrator who trusts too much")
+	w.create(t, shadowSlice("known", endpoint("10.100.7.7"), endpoint("10.42.1.1")))
+	within(t, soon, "the controller knows the node and the range", w.has("known", "+10.42.1.1"))
+	require.NoError(t, w.peer.Delete(t.Context(), "known", metav1.DeleteOptions{}))
 	begin := time.Now()
 	w.create(t, shadowSlice("forged", endpoint("169.254.169.254"), endpoint("10.100.7.7"), endpoint("127.0.0.1"), endpoint("10.100.1.1"), endpoint("0.0.0.0"), endpoint("not.an.address")))
 	within(t, soon, "only what is a pod's is left", w.has("forged", "+10.100.1.1"))
