@@ -10,22 +10,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
 const (
-	// scenariosOfTwoCores and mostOfTwoCores are how many scenarios run beside each other for two cores, always and
-	// while the cores rest: on a machine that has nothing to spare a third one makes each take longer than three
-	// after one another.
-	scenariosOfTwoCores, mostOfTwoCores = 2, 3
-	// resting is the part of the time in which cores rest that have room for another scenario.
-	resting = 0.3
-	// lookAtCores is how long the cores are watched before another scenario starts.
-	lookAtCores = 10 * time.Second
+	// scenariosOfTwoCores is the number of scenarios beside each other for two cores: on a slow machine a
+	// third one makes each take longer than three after one another.
+	scenariosOfTwoCores = 2
 	// stopPatience is how long a test may clean up after an interrupt.
 	stopPatience = 2 * time.Minute
 )
@@ -46,54 +39,25 @@ func (r *testRun) scenarios(ctx context.Context, list []scenario) {
 	for _, s := range builders {
 		r.scenario(ctx, s)
 	}
-	cores := runtime.GOMAXPROCS(0)
-	always, most := max(1, scenariosOfTwoCores*cores/2), max(1, mostOfTwoCores*cores/2)
-	if r.set == setCore { // they compute more than they wait, and requests of an application that is starved fail
-		always, most = max(1, cores/2), max(1, cores/2)
+	beside := scenariosOfTwoCores
+	if r.set == setCore {
+		beside = 1 // they compute more than they wait, and requests of an application that is starved fail
 	}
-	room, ended := make(chan struct{}, most), make(chan struct{}, len(list))
+	room := make(chan struct{}, max(1, beside*runtime.GOMAXPROCS(0)/2))
 	var running sync.WaitGroup
 	for _, s := range list {
 		room <- struct{}{}
-		waitForCores(room, ended, always)
 		if r.startBy > 0 && time.Now().Unix() > r.startBy {
 			<-room
 			r.summary.late(s)
 			continue
 		}
 		running.Go(func() {
+			defer func() { <-room }()
 			r.scenario(ctx, s)
-			<-room
-			ended <- struct{}{}
 		})
 	}
 	running.Wait()
-}
-
-// waitForCores returns when no more scenarios are in the room than always may be, or when cores have rested.
-func waitForCores(room, ended <-chan struct{}, always int) {
-	enough := time.Duration(resting * float64(lookAtCores) * float64(runtime.GOMAXPROCS(0)))
-	for len(room) > always {
-		before := idleTime()
-		select {
-		case <-ended:
-		case <-time.After(lookAtCores):
-			if idleTime()-before >= enough {
-				return
-			}
-		}
-	}
-}
-
-// idleTime returns for how long all cores together have rested since the machine started, in steps of 10 ms
-// (proc_stat(5)): 0 where there is no /proc/stat.
-func idleTime() time.Duration {
-	text, _ := os.ReadFile("/proc/stat")
-	if fields := strings.Fields(string(text)); len(fields) > 4 {
-		ticks, _ := strconv.ParseInt(fields[4], 10, 64)
-		return time.Duration(ticks) * 10 * time.Millisecond
-	}
-	return 0
 }
 
 // binary is the path of the tests of a folder.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"testing"
 	"time"
 
@@ -98,25 +97,4 @@ func TestHistory(t *testing.T) {
 	require.Empty(t, again.add(setCore, failed), "the earlier ones are forgotten")
 	require.NoError(t, os.WriteFile(again.path, []byte("{"), 0o600))
 	require.Empty(t, readHistory().Took)
-}
-
-// While the room has more than may always run, the next scenario waits until one has ended, or cores have rested.
-func TestScenariosWaitForCores(t *testing.T) {
-	room, ended := make(chan struct{}, 3), make(chan struct{}, 1)
-	room <- struct{}{}
-	waitForCores(room, ended, 1)
-	room <- struct{}{}
-	started := make(chan struct{})
-	go func() {
-		waitForCores(room, ended, 1)
-		close(started)
-	}()
-	<-room
-	ended <- struct{}{}
-	select {
-	case <-started:
-	case <-time.After(time.Minute):
-		require.Fail(t, "it still waits")
-	}
-	require.Equal(t, runtime.GOOS == "linux", idleTime() > 0)
 }
